@@ -7,6 +7,8 @@ FUZZ := $(VENV)/.installed-fuzz
 DOCS := $(VENV)/.installed-docs
 # An MLflow server for slow tests. Its packages do not fit our constraints.
 MLFLOW := .mlflow-venv/.installed
+# Flower for slow tests. Its packages do not fit our constraints either.
+FLOWER := .flower-venv/.installed
 SBOM := $(VENV)/sbom/bin/cyclonedx-py
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -39,9 +41,10 @@ tests: $(TEST)
 	$(if $(findstring --cov,$(ARGS)),@$(MAKE) --no-print-directory coverage)
 
 # Every test there is, the slow ones too.
-# Where no MLflow can be installed, the tests that need its server are skipped.
+# Where MLflow or Flower cannot be installed, the tests that need them are skipped.
 test-all: lint
 	-@$(MAKE) --no-print-directory $(MLFLOW)
+	-@$(MAKE) --no-print-directory $(FLOWER)
 	$(BIN)/pytest -n 2 -m 'slow or not slow' $(ARGS)
 	@$(MAKE) --no-print-directory numerical
 
@@ -117,6 +120,11 @@ $(MLFLOW): constraints.txt
 	.mlflow-venv/bin/python -m pip install --quiet "mlflow[auth]==$$(sed -n 's/^mlflow-skinny==//p' constraints.txt)"
 	@touch $@
 
+$(FLOWER): pyproject.toml
+	$(PYTHON) -m venv .flower-venv
+	.flower-venv/bin/python -m pip install --quiet '.[flower]' 'flwr[simulation,dp]>=1.42,<1.43' torch
+	@touch $@
+
 $(FUZZ): pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) '.[fuzz]'
 	@touch $(DEMO) $(TEST) $@
@@ -126,4 +134,4 @@ $(DOCS): pyproject.toml constraints.txt | $(BIN)/python
 	@touch $(DEMO) $@
 
 clean:
-	rm -rf $(VENV) .mlflow-venv build dist server/web/bundle .campaigns .figures
+	rm -rf $(VENV) .mlflow-venv .flower-venv build dist server/web/bundle .campaigns .figures

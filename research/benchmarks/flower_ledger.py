@@ -70,7 +70,7 @@ def per_round(rounds: int) -> dict[str, float]:
     """Return the milliseconds of the calls that a strategy of Flower makes in one round."""
     with tempfile.TemporaryDirectory() as folder:
         accountant = LedgerAccountant(Path(folder) / "runs.db", epsilon=8.0, delta=1e-5, population=4)
-        event, milliseconds = _Event(40.0, 4, 4), list[float]()
+        event, milliseconds = _RoundEvent(40.0, 4, 4), list[float]()
         for _ in range(rounds):
             start = time.perf_counter()
             if accountant.would_exceed(event):
@@ -83,7 +83,7 @@ def per_round(rounds: int) -> dict[str, float]:
     return {"median": statistics.median(ordered), "p99": ordered[int(0.99 * rounds)], "median_of_last_100": last}
 
 
-class _Event:
+class _RoundEvent:
     def __init__(self, noise_multiplier: float, sample_size: int, population_size: int) -> None:
         self.noise_multiplier, self.sample_size = noise_multiplier, sample_size
         self.population_size = population_size
@@ -94,7 +94,7 @@ def difference() -> dict[str, float]:
     gaussian, sampled = list[float](), list[float]()
     with tempfile.TemporaryDirectory() as folder:
         for place, (noise, steps) in enumerate(((2.0, 1), (5.0, 10), (20.0, 300), (100.0, 5000))):
-            with RunLedger(Path(folder) / f"g{place}.db", epsilon=20.0, delta=1e-5) as ledger:
+            with RunLedger(Path(folder) / f"g{place}.db", epsilon=8.0, delta=1e-5) as ledger:
                 ledger.charge(noise_multiplier=noise, steps=steps)
                 peer = dp_accounting.get_epsilon_gaussian(noise / math.sqrt(steps), 1e-5)
                 gaussian.append(abs(ledger.epsilon() - peer))
@@ -113,8 +113,8 @@ def changed_lines() -> dict[str, int]:
     """Return the lines that were added or changed in each app of the quickstart."""
     counts = dict[str, int]()
     for name in ("client_app.py", "server_app.py"):
-        plain, kept = ((QUICKSTART / file).read_text().splitlines()[1:] for file in (name, f"kept_{name}"))
-        counts[name] = sum(line.startswith("+ ") for line in difflib.ndiff(plain, kept))
+        plain_lines, kept_lines = ((QUICKSTART / file).read_text().splitlines()[1:] for file in (name, f"kept_{name}"))
+        counts[name] = sum(line.startswith("+ ") for line in difflib.ndiff(plain_lines, kept_lines))
     return counts
 
 
@@ -123,18 +123,18 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("python")
     arguments.add_argument("--out", type=Path)
-    named = arguments.parse_args()
+    options = arguments.parse_args()
     results = {
-        "killed": dict(killed(named.python)),
-        "refused": refused(named.python),
+        "killed": dict(killed(options.python)),
+        "refused": refused(options.python),
         "per_round_milliseconds": per_round(1000),
         "difference": difference(),
         "lines": changed_lines(),
     }
     text = json.dumps(results, indent=2) + "\n"
     print(text, end="")
-    if named.out is not None:
-        named.out.write_text(text)
+    if options.out is not None:
+        options.out.write_text(text)
 
 
 if __name__ == "__main__":

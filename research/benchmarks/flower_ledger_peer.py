@@ -44,11 +44,11 @@ class LocalGrid:
         return list(range(1, HOSPITALS + 1))
 
     def send_and_receive(self, messages: Iterable[Message], timeout: float | None = None) -> list[Message]:
-        asked = list(messages)
-        self.rounds += bool(asked)
-        if asked and self.rounds == self.killed_in:
+        requests = list(messages)
+        self.rounds += bool(requests)
+        if requests and self.rounds == self.killed_in:
             os.kill(os.getpid(), signal.SIGKILL)
-        return [self._answer(message) for message in asked]
+        return [self._answer(message) for message in requests]
 
     def _answer(self, message: Message) -> Message:
         values = message.content["arrays"]["w"].numpy() + self.draws.normal(size=NUMBERS) * 0.01
@@ -59,7 +59,7 @@ class LocalGrid:
         return Message(RecordDict(records), reply_to=message)
 
 
-class Timed:
+class TimedAccountant:
     """An accountant, and the milliseconds of its calls."""
 
     def __init__(self, accountant: Any) -> None:
@@ -93,7 +93,7 @@ def main() -> None:
     # As Flower's own processes do before they run an app.
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    accountant = Timed(accountant_of(name, Path(folder)))
+    accountant = TimedAccountant(accountant_of(name, Path(folder)))
     average = FedAvg(fraction_evaluate=0.0, min_train_nodes=HOSPITALS, min_available_nodes=HOSPITALS)
     strategy = DifferentialPrivacyServerSideFixedClipping(average, NOISE, CLIP, HOSPITALS, accountant=accountant)
     _print(round=0, epsilon=accountant.get_epsilon(DELTA), releases=accountant.num_releases, flwr=version("flwr"))

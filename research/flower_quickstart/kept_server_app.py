@@ -19,6 +19,6 @@ def main(grid: Grid, context: Context) -> None:
     ledger = RunLedger("runs.db", epsilon=8.0, delta=1e-5)
     strategy = KeptRounds(strategy, ledger, RoundTerms(noise_multiplier=2.0, clip_norm=1.0))
     result = strategy.start(
-        grid=grid, initial_arrays=arrays, train_config=ConfigRecord({"lr": 0.5}), num_rounds=8, timeout=120
+        grid=grid, initial_arrays=arrays, train_config=ConfigRecord({"lr": 0.5}), num_rounds=8, timeout=600
     )
     torch.save(result.arrays.to_torch_state_dict(), "final_model.pt")

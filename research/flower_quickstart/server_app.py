@@ -16,6 +16,6 @@ def main(grid: Grid, context: Context) -> None:
     arrays = ArrayRecord(net().state_dict())
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=4, min_available_nodes=4)
     result = strategy.start(
-        grid=grid, initial_arrays=arrays, train_config=ConfigRecord({"lr": 0.5}), num_rounds=8, timeout=120
+        grid=grid, initial_arrays=arrays, train_config=ConfigRecord({"lr": 0.5}), num_rounds=8, timeout=600
     )
     torch.save(result.arrays.to_torch_state_dict(), "final_model.pt")

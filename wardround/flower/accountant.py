@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from client_sdk.errors import ConfigurationError, LedgerDamaged, OwnBudgetExceeded
 from client_sdk.guard.charges import Charge
-from wardround.flower.framework import GaussianEvent, flower
-from wardround.flower.run_ledger import Reservation, RunLedger
+from wardround.flower.framework import FlowerEvent, flower
+from wardround.flower.run_ledger import RunLedger, RunReservation
 from wardround.flower.run_limit import charge_of
 
 _BACKEND, _STATE_VERSION = "wardround-run-ledger", 1
@@ -66,7 +66,7 @@ class LedgerAccountant:
         rule = "renyi" if self._is_sampled else "gaussian"
         self.ledger = RunLedger(path, epsilon=epsilon, delta=delta, level="client", rule=rule)
         self.run = run or f"flower-{uuid.uuid4().hex[:12]}"
-        self._reservation: Reservation | None = None
+        self._reservation: RunReservation | None = None
 
     @property
     def config(self) -> Any:
@@ -82,7 +82,7 @@ class LedgerAccountant:
         """Return the releases that were charged, over all runs."""
         return sum(self.ledger.steps().values())
 
-    def would_exceed(self, event: GaussianEvent, max_epsilon: float | None = None, count: int = 1) -> bool:
+    def would_exceed(self, event: FlowerEvent, max_epsilon: float | None = None, count: int = 1) -> bool:
         """Return whether releases would pass the limit. If they would not, they are charged before this returns.
 
         Flower asks this once for a round, before a message of it leaves. A round that fails after this stays charged:
@@ -102,7 +102,7 @@ class LedgerAccountant:
             return True
         return False
 
-    def compose(self, event: GaussianEvent, count: int = 1) -> None:
+    def compose(self, event: FlowerEvent, count: int = 1) -> None:
         """Settle the releases that `would_exceed` has charged. Others are charged now.
 
         Raises:
@@ -151,7 +151,7 @@ class LedgerAccountant:
                 f"{self.ledger.path} does not go on from entry {count} of this state: restore the ledger"
             )
 
-    def _charge(self, event: GaussianEvent, count: int) -> Charge:
+    def _charge(self, event: FlowerEvent, count: int) -> Charge:
         if event.population_size != self._population:
             raise ConfigurationError(f"the event is of {event.population_size} clients, and not of {self._population}")
         rate = event.sample_size / event.population_size if self._is_sampled else 1.0

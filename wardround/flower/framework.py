@@ -12,7 +12,7 @@ from client_sdk.errors import ConfigurationError
 MOD_FAILED_PRECONDITION = 6
 
 
-class GaussianEvent(Protocol):
+class FlowerEvent(Protocol):
     """Flower's event: one noised sum of clipped updates of sampled clients."""
 
     @property
@@ -23,7 +23,7 @@ class GaussianEvent(Protocol):
     def population_size(self) -> int: ...
 
 
-class Metadata(Protocol):
+class FlowerMetadata(Protocol):
     """Flower's facts about a message."""
 
     @property
@@ -32,17 +32,17 @@ class Metadata(Protocol):
     def run_id(self) -> int: ...
 
 
-class Message(Protocol):
+class FlowerMessage(Protocol):
     """Flower's message. Its content has records by their kinds, as mappings."""
 
     @property
-    def metadata(self) -> Metadata: ...
+    def metadata(self) -> FlowerMetadata: ...
     @property
     def content(self) -> Any: ...
     def has_error(self) -> bool: ...
 
 
-class Strategy(Protocol):
+class FlowerStrategy(Protocol):
     """The part of Flower's strategies that is called in every round."""
 
     def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Iterable[Any]: ...
@@ -60,13 +60,15 @@ def flower(module: str) -> Any:
         raise ConfigurationError(f"{module} is missing: pip install 'wardround[flower]'") from error
 
 
-def error_reply(message: Message, reason: str) -> Message:
+def error_reply(message: FlowerMessage, reason: str) -> FlowerMessage:
     """Return Flower's answer of a node that cannot do what a message asks."""
     app = flower("flwr.app")
     return app.Message(app.Error(code=MOD_FAILED_PRECONDITION, reason=reason), reply_to=message)
 
 
-def update_reply(message: Message, key: str, arrays: Mapping[str, Any], metrics: Mapping[str, float]) -> Message:
+def update_reply(
+    message: FlowerMessage, key: str, arrays: Mapping[str, Any], metrics: Mapping[str, float]
+) -> FlowerMessage:
     """Return Flower's answer with one record of arrays, by name, and one of metrics."""
     app = flower("flwr.app")
     records = {key: app.ArrayRecord({name: app.Array(values) for name, values in arrays.items()})}

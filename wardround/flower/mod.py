@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from client_sdk.errors import ConfigurationError, WardroundError
 from study_protocol.randomness.source import RandomSource, SecureSource
-from wardround.flower.framework import Message, NextApp, error_reply, update_reply
+from wardround.flower.framework import FlowerMessage, NextApp, error_reply, update_reply
 from wardround.flower.hospital_charges import HospitalCharges
 from wardround.flower.round_terms import LEDGER_HEAD, RUN, PatientTraining, RoundTerms
 from wardround.flower.update_noise import UpdateNoise, noised_arrays
@@ -59,7 +59,7 @@ class HospitalMod:
         self._dataset, self._study, self._training, self._evaluates = dataset, study, training, evaluates
         self._weight_key, self._source = weight_key, source
 
-    def __call__(self, message: Message, context: Any, call_next: NextApp) -> Message:
+    def __call__(self, message: FlowerMessage, context: Any, call_next: NextApp) -> FlowerMessage:
         """Answer one message of the server."""
         kind = message.metadata.message_type.partition(".")[0]
         if kind == "evaluate" and self._evaluates:
@@ -73,7 +73,7 @@ class HospitalMod:
             # The site policy's text stays here.
             return error_reply(message, f"refused: {getattr(error, 'code', type(error).__name__)}")
 
-    def _trained(self, message: Message, context: Any, call_next: NextApp) -> Message:
+    def _trained(self, message: FlowerMessage, context: Any, call_next: NextApp) -> FlowerMessage:
         config = _only(message.content.config_records, "configuration")[1]
         terms, (key, received) = RoundTerms.from_config(config), _only(message.content.array_records, "arrays")
         # Copies: the app may train in the arrays that it was given.
@@ -95,9 +95,9 @@ class HospitalMod:
         return update_reply(message, key, after, {self._weight_key: 1.0})
 
 
-def _only(records: Mapping[str, Any], what: str) -> tuple[str, Any]:
+def _only(records: Mapping[str, Any], kind: str) -> tuple[str, Any]:
     if len(records) != 1:
-        raise ConfigurationError(f"the message has {len(records)} records of {what}, where one is expected")
+        raise ConfigurationError(f"the message has {len(records)} records of {kind}, where one is expected")
     return next(iter(records.items()))
 
 

@@ -89,11 +89,11 @@ class RoundTerms(BaseModel):
         Raises:
             ConfigurationError: there are none, or wrong ones.
         """
-        others = {RUN, LEDGER_HEAD}
+        no_terms = {RUN, LEDGER_HEAD}
         entries = {
             name.removeprefix(_PREFIX): value
             for name, value in config.items()
-            if name.startswith(_PREFIX) and name not in others
+            if name.startswith(_PREFIX) and name not in no_terms
         }
         try:
             return cls.model_validate(entries)

@@ -37,7 +37,7 @@ register("run-ledger.before-reserved", "run-ledger.after-reserved", "run-ledger.
 
 
 @dataclass(frozen=True)
-class Reservation:
+class RunReservation:
     """A charge that stands in the ledger.
 
     run     the name of the run
@@ -86,7 +86,7 @@ class RunLedger:
     ) -> None:
         limit = limit_of(epsilon, delta, level, rule, order)
         self.path = Path(path)
-        self._chain = SharedChain.open(self.path)
+        self._chain = SharedChain.wait_for(self.path)
         try:
             with self._chain.turn():
                 if not self._chain.entries:
@@ -101,10 +101,11 @@ class RunLedger:
                 f"{self.path} was begun with {in_words(written)}, and not with {in_words(limit)}: a limit holds for "
                 "ever. Name another file only if these are other people"
             )
+        # Each entry is parsed once: a round costs the same after thousands of them.
         self.limit = limit
         self._steps, self._counted = Counter[Charge](), 0
 
-    def reserve(self, charge: Charge, run: str) -> Reservation:
+    def reserve(self, charge: Charge, run: str) -> RunReservation:
         """Charge a release before anything of it is made or sent. The charge is on the disk when this returns.
 
         Raises:
@@ -120,7 +121,7 @@ class RunLedger:
             failpoint("run-ledger.before-reserved")
             self._chain.write("reserved", run, number, asdict(charge))
         failpoint("run-ledger.after-reserved")
-        return Reservation(run, number, charge)
+        return RunReservation(run, number, charge)
 
     def require(self, charge: Charge) -> None:
         """Check that a release would fit now. Raises OwnBudgetExceeded: it would not."""
@@ -136,7 +137,7 @@ class RunLedger:
                 f"ε = {epsilon_of(steps, self.limit):.6g} is spent",
             )
 
-    def settle(self, reservation: Reservation) -> None:
+    def settle(self, reservation: RunReservation) -> None:
         """Note that the release was made as it was reserved. The charge is the same before and after. Raises as
         `reserve`."""
         with self._chain.turn():
@@ -145,7 +146,7 @@ class RunLedger:
 
     def charge(
         self, *, noise_multiplier: float, sampling_rate: float = 1.0, steps: int = 1, run: str = "training"
-    ) -> Reservation:
+    ) -> RunReservation:
         """Charge a whole training before it begins, such as one with Opacus.
 
         Args:

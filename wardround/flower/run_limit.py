@@ -72,10 +72,10 @@ def steps_in(entries: Iterable[Entry], limit: OwnLimit) -> Counter[Charge]:
             continue
         charge = Charge.from_body(entry.body)
         try:
-            known = charge_of(limit.level, charge.noise_multiplier, charge.sampling_rate, charge.steps)
+            checked = charge_of(limit.level, charge.noise_multiplier, charge.sampling_rate, charge.steps)
         except AccountingError as error:
             raise LedgerDamaged(f"entry {entry.sequence} charges what is no release: {error}") from error
-        if known != charge:
+        if checked != charge:
             raise LedgerDamaged(f"entry {entry.sequence} charges another level, or what is no release")
         steps += steps_of(charge)
     return steps

@@ -71,16 +71,21 @@ def checked_statement(document: Mapping[str, Any]) -> dict[str, Any]:
     try:
         entries = [Entry.from_dict(value) for value in cast("list[Any]", document["entries"])]
         verify_chain(entries)
-        known = statement_of(entries)
+        recomputed = statement_of(entries)
+    # The others: a run's name or a number that has another type.
     except (LedgerError, KeyError, TypeError) as error:
         raise LedgerDamaged(f"the statement's ledger is not what was written: {error}") from error
     # The last bits of a logarithm differ between machines.
     stated = document.get("epsilon")
-    if not isinstance(stated, int | float) or abs(stated - known["epsilon"]) > 1e-9 * max(1.0, known["epsilon"]):
-        raise LedgerDamaged(f"the statement says ε = {stated!r}, and its entries give {known['epsilon']!r}")
-    if wrong := [name for name in known if name != "epsilon" and document.get(name) != known[name]]:
+    if not _is_near(stated, recomputed["epsilon"]):
+        raise LedgerDamaged(f"the statement says ε = {stated!r}, and its entries give {recomputed['epsilon']!r}")
+    if wrong := [name for name in recomputed if name != "epsilon" and document.get(name) != recomputed[name]]:
         raise LedgerDamaged(f"the statement's {', '.join(wrong)} does not follow from its entries")
-    return known
+    return recomputed
+
+
+def _is_near(stated: object, epsilon: float) -> bool:
+    return isinstance(stated, int | float) and abs(stated - epsilon) <= 1e-9 * max(1.0, epsilon)
 
 
 def read_statement(path: Path) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from client_sdk.errors import ConfigurationError, OwnBudgetExceeded
-from wardround.flower.framework import Strategy
+from wardround.flower.framework import FlowerStrategy
 from wardround.flower.round_terms import LEDGER_HEAD, RUN, RoundTerms
-from wardround.flower.run_ledger import Reservation, RunLedger
+from wardround.flower.run_ledger import RunLedger, RunReservation
 
 logger = logging.getLogger("wardround.flower")
 
@@ -30,7 +30,9 @@ class KeptRounds:
         ConfigurationError: the ledger is of another level.
     """
 
-    def __init__(self, strategy: Strategy, ledger: RunLedger, terms: RoundTerms, *, run: str | None = None) -> None:
+    def __init__(
+        self, strategy: FlowerStrategy, ledger: RunLedger, terms: RoundTerms, *, run: str | None = None
+    ) -> None:
         if ledger.limit.level != terms.released().level:
             raise ConfigurationError(
                 f"the ledger counts at level {ledger.limit.level}, and the terms' unit is {terms.unit}: use a ledger "
@@ -38,7 +40,7 @@ class KeptRounds:
             )
         self.strategy, self.ledger, self.terms = strategy, ledger, terms
         self.run = run or f"flower-{uuid.uuid4().hex[:12]}"
-        self._reservation: Reservation | None = None
+        self._reservation: RunReservation | None = None
 
     def start(self, *arguments: Any, **named: Any) -> Any:
         """Run the strategy as its own `start` does, by the rounds of this one.
@@ -84,6 +86,7 @@ class KeptRounds:
                 *(server_round, len(answers), self.terms.min_honest),
             )
             return None, None
+        # From here on the sum may be seen.
         averaged = self.strategy.aggregate_train(server_round, answers)
         self.ledger.settle(reservation)
         logger.info("ε = %.6f of %g", self.ledger.epsilon(), self.ledger.limit.epsilon)

@@ -16,6 +16,7 @@ from tests.factories.commands import Run, finished, write_settings
 from tests.factories.live_coordinator import Live
 from tests.factories.settings import MASKING
 from wardround.cli.commands import COMMANDS
+from wardround.flower.run_ledger import RunLedger
 
 NEEDS_TORCH = {"demo", "join", "predict", "evaluate", "export", "simulate", "audit", "try"}
 # They need the extra `client` in any case, which reads records and columns, and which a service of `join` runs.
@@ -56,6 +57,7 @@ TYPED = [
     "witness key",
     "witness export sepsis -o {home}/head.json",
     "witness compare {home}/head.json",
+    "flower show {home}/runs.db",
     "own-budget",
     "egress-log",
     "study show sepsis",
@@ -165,6 +167,8 @@ def test_every_command_but_join_does_its_work(here: Live, run: Run, tmp_path: Pa
     (tmp_path / "source.toml").write_text("\n".join(["[source]", *lines]))
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "policy.toml").write_text("[approval]\npeople = 2\n")
+    with RunLedger(tmp_path / "runs.db", epsilon=2.0, delta=1e-5) as ledger:
+        ledger.charge(noise_multiplier=8.0)
     (tmp_path / "question.toml").write_text('kind = "count"\nnoise_multiplier = 6.0\n')
     for line, code, said in run_all(TYPED, tmp_path):
         assert code == 0, f"{line}: {said}"
