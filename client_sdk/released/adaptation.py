@@ -84,8 +84,8 @@ class _LocalPart:
     targets: NDArray[Any]
     patients: NDArray[np.str_]
 
-    def take(self, chosen: NDArray[np.bool_]) -> _LocalPart:
-        return _LocalPart(self.features[chosen], self.outputs[chosen], self.targets[chosen], self.patients[chosen])
+    def take(self, rows: NDArray[np.bool_]) -> _LocalPart:
+        return _LocalPart(self.features[rows], self.outputs[rows], self.targets[rows], self.patients[rows])
 
     @property
     def count(self) -> int:
@@ -275,8 +275,8 @@ def _smallest_class(model: ReleasedModel, part: _LocalPart) -> int:
 def _too_few(model: ReleasedModel, part: _LocalPart) -> str:
     if isinstance(model.task, Classification) and sum(count > 0 for count in part.per_class(model.task.classes)) < 2:
         return f"its {part.count} patients have one class only, so there is nothing to fit. Add records of others"
-    least = f"{MIN_NUMBERS} patients" if _is_number(model) else f"{MIN_PER_CLASS} patients of each of two classes"
-    return f"too few patients ({_counted(model, part)}), and at least {least} are needed. Keep the released model"
+    need = f"{MIN_NUMBERS} patients" if _is_number(model) else f"{MIN_PER_CLASS} patients of each of two classes"
+    return f"too few patients ({_counted(model, part)}), and at least {need} are needed. Keep the released model"
 
 
 def _counted(model: ReleasedModel, part: _LocalPart) -> str:
