@@ -219,16 +219,27 @@ def _fit(
         head_fit = fit_head(layer, train.features, train.targets, ridge, is_number=_is_number(model))
         return head_fit, f"the last layer, drawn to the released one with ridge {ridge:g}", ()
     with_all = _is_number(model) or smallest >= MIN_FOR_SLOPE
+    notes = list[str]()
     try:
         line, fitted = _line(model, train, with_all=with_all)
+        if not with_all:
+            notes.append(f"a class has fewer than {MIN_FOR_SLOPE} patients in the fit, so only the {fitted} was fitted")
+        if line.slope <= 0:
+            # A slope of other sign would turn the order of all patients around.
+            line, fitted = _level(model, train), "intercept"
+            notes.append("the model does not order these patients: the slope would not be positive, so it stays 1")
     except NoFit as error:
         raise TooFewPatients(f"nothing could be fitted: {error}") from error
-    notes = list[str]()
-    if not with_all:
-        notes.append(f"a class has fewer than {MIN_FOR_SLOPE} patients in the fit, so only the {fitted} was fitted")
-    if line.slope <= 0:
-        notes.append("the fitted slope is not positive: here the released model does not order patients as elsewhere")
     return HeadFit(line.slope * layer.weight, line.slope * layer.bias + line.offsets), fitted, tuple(notes)
+
+
+def _level(model: ReleasedModel, train: _LocalPart) -> ScoreLine:
+    """Return a line of slope 1. Raises NoFit: several classes have no single level."""
+    if _is_number(model):
+        return ScoreLine(1.0, np.array([float((train.targets - train.outputs[:, 0]).mean())]))
+    if train.outputs.shape[1] > 1:
+        raise NoFit("the model does not order these patients. --head fits the whole last layer")
+    return fit_logit(train.outputs[:, 0], train.targets, with_slope=False)
 
 
 def _line(model: ReleasedModel, train: _LocalPart, *, with_all: bool) -> tuple[ScoreLine, str]:

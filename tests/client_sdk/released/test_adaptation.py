@@ -161,6 +161,17 @@ def test_few_events_fit_the_intercept_alone(tmp_path: Path) -> None:
     assert adapt(data, "m", _with_events(data, MIN_FOR_SLOPE, 30)).fitted == "intercept and slope"
 
 
+def test_a_slope_that_would_turn_the_order_around_stays_1(tmp_path: Path) -> None:
+    data = released(tmp_path)
+    result = adapt(data, "m", local(data, slope=-0.5))
+    assert result.fitted == "intercept"
+    assert any("does not order these patients" in note for note in result.notes)
+    assert result.before["roc_auc"] == pytest.approx(result.after["roc_auc"])
+    records = local(data, 50, seed=9)
+    shift = logits(result.data, records) - logits(data, records)
+    np.testing.assert_allclose(shift, shift[0], rtol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("train", "test", "words"),
     [(9, 30, "9 of class 1"), (0, 0, "one class only"), (30, 9, "the hold-out cannot judge the fit")],
