@@ -165,12 +165,12 @@ def compared(bench: ProximalBench, seeds: Sequence[int], choosing: Sequence[int]
     """Yield one row for every µ: its learning rate, its scores by seed, and the differences to µ = 0."""
     without: np.ndarray | None = None
     for proximal in PROXIMAL:
-        tried = {
+        log_losses = {
             rate: statistics.fmean(bench.measure(seed, rate, proximal)[1] for seed in choosing)
             for rate in LEARNING_RATES
             if rate * proximal <= 1
         }
-        rate = min(tried, key=lambda learning_rate: tried[learning_rate])
+        rate = min(log_losses, key=lambda learning_rate: log_losses[learning_rate])
         measured = np.array([bench.measure(seed, rate, proximal) for seed in seeds])
         without = measured if without is None else without
         difference = measured - without
@@ -178,7 +178,7 @@ def compared(bench: ProximalBench, seeds: Sequence[int], choosing: Sequence[int]
         yield {
             "proximal": proximal,
             "learning_rate": rate,
-            "tried": tried,
+            "tried": log_losses,
             "roc_auc": measured[:, 0].tolist(),
             "log_loss": measured[:, 1].tolist(),
             "roc_auc_difference": [float(difference[:, 0].mean()), float(errors[0])],

@@ -86,10 +86,14 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{'':8} {'s a round':>29} {'processor s a round':>29}")
     print(f"{'clients':>8} {'ours':>10} {'SuperLink':>10} {'ratio':>7} {'ours':>10} {'SuperLink':>10} {'ratio':>7}")
-    rows = [compare(options.peer, clients, options) for clients in options.clients]
     machine = {"platform": platform.platform(), "cores": os.cpu_count(), "python": platform.python_version()}
     parameters = {name: getattr(options, name) for name in ("parameters", "rounds", "poll")}
-    RESULTS.write_text(json.dumps({"machine": machine, **parameters, "rows": rows}, indent=1) + "\n")
+    rows = list[dict[str, Any]]()
+    for clients in options.clients:
+        # How many processes waited for a core, since other work on the machine makes both slower.
+        load = os.getloadavg()[0]
+        rows.append(compare(options.peer, clients, options) | {"load_before": load})
+        RESULTS.write_text(json.dumps({"machine": machine, **parameters, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def _mean_of(stated: Certificate, path: Path) -> str | None:
             metadata = ModelMetadata.within(TensorFile(file.fileno()).metadata)
     except TensorError:
         return None
-    if metadata is None or not metadata.mean_of or metadata.round > stated.round:
+    if metadata is None or metadata.adapted_from or not metadata.mean_of or metadata.round > stated.round:
         return None
     if (metadata.study, metadata.settings_sha256) != (stated.study, stated.settings_sha256):
         return None
@@ -171,6 +171,8 @@ def _of_another(stated: Certificate, stated_model: ModelInfo, path: Path) -> str
             metadata = ModelMetadata.within(TensorFile(file.fileno()).metadata)
     except TensorError as error:
         return error.detail
+    if metadata is not None and metadata.adapted_from is not None:
+        return f"says itself that a hospital adapted it from the file {metadata.adapted_from}: no certificate covers it"
     expected = (stated.study, stated_model.version, stated.settings_sha256, ())
     if metadata is None or (metadata.study, metadata.round, metadata.settings_sha256, metadata.mean_of) == expected:
         return None

@@ -174,6 +174,8 @@ def _metadata(metadata: Sequence[ModelMetadata | None], shares: Sequence[float] 
     present = list(filter(None, metadata))
     if not present:
         return {}
+    for item in present:
+        item.require_not_adapted()
     newest = max(present, key=lambda item: item.round)
     # The origin of a file without metadata is unknown. Two studies of equal settings cost the ε of both.
     origins = {(item.study, item.settings_sha256) for item in present}

@@ -11,6 +11,8 @@
     mean_of          [rounds]: the file is the mean of their models (`average_models`), and `round` the newest of them.
                      A released model has no such entry
     mean_weights     [numbers]: the weight of each of these rounds, adding up to 1, left out if all count alike
+    adapted_from     SHA-256 of the released file that `wardround adapt` began with. adapted: what it fitted to local
+                     patients, and that the file stays at home. Both are left out elsewhere
 
 A value that is no text is canonical JSON. Hospitals compare the file's SHA-256. So the content does not depend on when
 or how often a file is written. The entry that settled a round is one and never changes, even if entries are appended
@@ -42,7 +44,7 @@ LONGEST_METADATA = 6 << 20
 _EMPTY_LEDGER = "0" * 64
 _JSON = ("task_parameters", "columns")
 # Left out of a header where they have their default, which is what older files mean.
-_OPTIONAL = ("mean_of", "mean_weights", "trainable", "backbone_sha256")
+_OPTIONAL = ("mean_of", "mean_weights", "trainable", "backbone_sha256", "adapted_from", "adapted")
 _PART = ("trainable", "backbone_sha256")
 _NUMBERS = ("round", "ledger_entries")
 _OPTIONAL_JSON = ("mean_of", "mean_weights", "trainable")
@@ -78,6 +80,11 @@ class ModelMetadata(Message):
     )
     mean_weights: tuple[Rate, ...] = Field(default=(), description="what each of them counts; none: all alike")
 
+    adapted_from: Sha256 | None = Field(
+        default=None, description="of the released file that a hospital adapted; none: not adapted"
+    )
+    adapted: Text | None = Field(default=None, description="what was adapted, and that the file stays at the hospital")
+
     @model_validator(mode="after")
     def _fits_itself(self) -> Self:
         if self.columns != _columns_of(self.task_parameters):
@@ -90,6 +97,12 @@ class ModelMetadata(Message):
             raise ValueError("a mean has one weight for each of its rounds")
         if self.mean_weights and abs(math.fsum(self.mean_weights) - 1) > _ROUNDED:
             raise ValueError("the weights of a mean add up to 1")
+        return self
+
+    @model_validator(mode="after")
+    def _names_its_origin(self) -> Self:
+        if (self.adapted_from is None) != (self.adapted is None):
+            raise ValueError("an adapted model names the released file and what was adapted")
         return self
 
     @classmethod
@@ -143,12 +156,22 @@ class ModelMetadata(Message):
         }
         return {FORMAT: "1", **written}
 
+    def require_not_adapted(self) -> None:
+        """Raise TensorError `wrong-metadata` for a file that was fitted to a hospital's patients without noise."""
+        if self.adapted_from is not None:
+            raise TensorError(
+                "wrong-metadata",
+                f"this model is adapted to a hospital's own patients without noise, and must stay there: take the "
+                f"released one, with SHA-256 {self.adapted_from}",
+            )
+
     def require(self, study: str, settings: StudySettings, round_number: int) -> None:
         """Check that the file is the model of that round, made under these settings.
 
         Raises:
             TensorError: `wrong-metadata`, naming what differs.
         """
+        self.require_not_adapted()
         if self.mean_of:
             raise TensorError("wrong-metadata", "the file is the mean of several models, and no round released it")
         expected = ModelMetadata.of(study, settings, round_number, (self.ledger_entries, self.ledger_sha256))

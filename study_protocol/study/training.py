@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -18,6 +18,12 @@ LONGEST_PARAMETERS = 1 << 20
 ALL, HEAD = "all", "head"
 PROGRAM_TASK = "features"
 """The task that runs a module on the records, which may be a program in the backbone's file."""
+# Methods with parameters that never leave a hospital, and other names that a reader may look for.
+_PERSONAL = frozenset({"fedbn", "fedper", "fedrep", "ditto", "apfl", "pfedme", "local", "personal"})
+_KEPT_AT_HOME = (
+    "it keeps parameters training at the hospital during the study, so shared gradients would depend on records that "
+    "no clip bounds. Train one model, and fit it to a hospital after its release: wardround adapt"
+)
 _LORA = re.compile(r"lora:([1-9][0-9]{0,3})")
 
 
@@ -190,6 +196,16 @@ class Training(Message):
             raise ValueError(f"task_parameters have at most {LONGEST_PARAMETERS} bytes as JSON")
         prior_of(parameters)
         return parameters
+
+    @field_validator("algorithm", "trainable", mode="before")
+    @classmethod
+    def _is_no_personal_method(cls, value: Any) -> Any:
+        name = value.casefold() if isinstance(value, str) else ""
+        if name.replace("-", "") in _PERSONAL:
+            raise ValueError(f"{value} is refused: {_KEPT_AT_HOME}")
+        if name == "fedprox":
+            raise ValueError('fedprox is algorithm = "fedavg" with proximal, its µ')
+        return value
 
     @field_validator("trainable")
     @classmethod

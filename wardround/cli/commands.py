@@ -80,6 +80,7 @@ _HOSPITAL = (
     Command("rotate-key", ".hospital.hospital:rotate_key", "Replace this hospital's key in every study."),
     Command("predict", ".researcher.model:predict", "Predict the outcomes of new records with a model.", "client"),
     Command("evaluate", ".researcher.model:evaluate", "Measure a model on records with known labels.", "client"),
+    Command("adapt", ".hospital.adapt:adapt", "Fit a released model to this hospital's own patients.", "client"),
     Command("export", ".researcher.model:export", "Write a model for other programs, as ONNX.", "client"),
 )
 _STUDY_LEAD = (

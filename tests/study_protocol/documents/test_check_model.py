@@ -63,5 +63,17 @@ def test_a_mean_of_released_models_is_told_from_a_wrong_file(
     assert ("no certificate names its bytes" in found.words) == (result == "not known")
 
 
+@pytest.mark.parametrize("rounds", [(), (1, 2)], ids=["of one round", "of a mean"])
+def test_a_model_that_a_hospital_adapted_is_no_model_of_a_certificate(rounds: tuple[int, ...], tmp_path: Path) -> None:
+    stated, path = ONE.certificate, tmp_path / "model.safetensors"
+    metadata = ModelMetadata.of(stated.study, settings(bayesian=True, max_steps=6), 2, (5, "ab" * 32))
+    adapted = {"adapted_from": "cd" * 32, "adapted": "intercept", "settings_sha256": stated.settings_sha256}
+    header = metadata.model_copy(update=adapted | {"mean_of": rounds}).header()
+    path.write_bytes(encode_model({"bias": np.zeros(1, np.float32)}, header))
+    result = check_model(stated, path)
+    assert result.result == "bad"
+    assert "costs nothing beyond" not in result.words
+
+
 def test_without_a_mean_there_is_nothing_to_compute() -> None:
     assert check_mean(ONE.certificate, [], None).result == "not known"

@@ -88,6 +88,17 @@ def test_parameters_that_the_digest_does_not_cover_are_compared() -> None:
         forged.require("sepsis", settings(), 3)
 
 
+def test_an_adapted_model_says_so_and_is_of_no_round() -> None:
+    adapted = said().model_copy(update={"adapted_from": "cd" * 32, "adapted": "intercept, stays at home"})
+    assert ModelMetadata.within(adapted.header()) == adapted
+    assert not {"adapted_from", "adapted"} & set(said().header())
+    with pytest.raises(TensorError, match="adapted to a hospital"):
+        adapted.require("sepsis", settings(), 3)
+    half = {name: text for name, text in adapted.header().items() if name != "adapted"}
+    with pytest.raises(TensorError, match="damaged"):
+        ModelMetadata.within(half)
+
+
 def test_an_initial_model_names_no_entry() -> None:
     ModelMetadata.of("sepsis", settings(), 0).require("sepsis", settings(), 0)
     with pytest.raises(TensorError, match="names an entry"):

@@ -43,6 +43,9 @@ def test_a_rank_is_named_behind_lora_alone() -> None:
     ("entries", "words"),
     [
         ({"trainable": "tail"}, "say all, head, lora:R"),
+        *(({"algorithm": name}, "records that no clip bounds") for name in ("fedbn", "FedPer", "ditto", "FedRep")),
+        *(({"trainable": name}, "wardround adapt") for name in ("Ditto", "fedbn", "personal")),
+        ({"algorithm": "FedProx"}, "fedavg. with proximal"),
         ({"trainable": "lora:0"}, "rank R of 1 to 9999"),
         ({"trainable": []}, "trainable"),
         ({"trainable": "head", "augmentation": {"views": 4, "shift": 1}}, "leave augmentation out"),

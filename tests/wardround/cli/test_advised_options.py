@@ -113,6 +113,7 @@ def test_every_command_that_reads_records_has_the_options_that_their_reader_advi
         "predict",
         "evaluate",
         "export",
+        "adapt",
         "audit",
     }
     advised = {

@@ -24,6 +24,9 @@ def test_every_block_of_the_page_runs(here: Live, run: Run, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     for name in ("known.csv", "public.csv"):
         write_records(tmp_path / name)
+    # Local patients, of whom most are ill, whatever the model says.
+    rows = [f"{18 + number % 70},{number % 200},{int(number % 10 < 8)},p{number}" for number in range(400)]
+    (tmp_path / "local.csv").write_text("\n".join(["age,rate,ill,patient", *rows]) + "\n")
     shared: dict[str, Any] = {"__name__": "page"}
     for language, text in BLOCKS:
         match language:

@@ -18,7 +18,7 @@ from tests.factories.settings import MASKING
 from wardround.cli.commands import COMMANDS
 from wardround.flower.run_ledger import RunLedger
 
-NEEDS_TORCH = {"demo", "join", "predict", "evaluate", "export", "simulate", "audit", "try"}
+NEEDS_TORCH = {"demo", "join", "predict", "evaluate", "export", "adapt", "simulate", "audit", "try"}
 # They need the extra `client` in any case, which reads records and columns, and which a service of `join` runs.
 NEEDS_TORCH |= {"data check", "data columns", "query columns", "site install"}
 # It waits for the answers of hospitals: tests/wardround/cli/researcher/test_synth.py.

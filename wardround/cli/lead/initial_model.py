@@ -21,10 +21,13 @@ def initial_model(study: str, settings: StudySettings, path: Path | None, backbo
 
 
 def _weights_in(path: Path) -> dict[str, Array]:
+    from study_protocol.study.model_file import ModelMetadata
     from study_protocol.wire.tensor_files import TensorFile, gather_tensors, read
 
     with path.open("rb") as file:
         tensors = TensorFile(file.fileno())
+        if (metadata := ModelMetadata.within(tensors.metadata)) is not None:
+            metadata.require_not_adapted()
         return gather_tensors(tensors.spec, read(tensors))
 
 

@@ -31,6 +31,10 @@ _OWN_RECORDS = (
     "note: these numbers are computed from the records in the file. They reveal information about its patients, and no "
     "privacy budget counts that. Do not pass them on if the patients took part in the study or must not be disclosed."
 )
+_ADAPTED = (
+    "note: this model is adapted to a hospital's own patients without noise. The file and what is made of it must not "
+    "leave the hospital."
+)
 _DECLARED = (
     "note: every reader of the study will see these numbers. The patients of this set are outside its guarantee. Use "
     "public records, or records without private data."
@@ -68,6 +72,7 @@ def predict(
         from private_learning.tasks.segmentation import Segmentation
 
         released = load_model(model, backbone=backbone_file(backbone, backbone_program))
+        _warn_of_adapted(released)
         read = _new_records(data, id_column, FormatOptions(separator, encoding, decimal, dates))
         records, mapping_counts = apply_mapping(read, columns, id_column)
         warn_of_unmapped(mapping_counts)
@@ -84,6 +89,11 @@ def predict(
             say(f"{output}: {len(rows)} records", err=as_json)
         elif not as_json:
             _print(_csv(rows))
+
+
+def _warn_of_adapted(released: ReleasedModel) -> None:
+    if released.metadata is not None and released.metadata.adapted_from is not None:
+        say(_ADAPTED, err=True)
 
 
 def _warn_of_lacking(released: ReleasedModel, records: Records) -> None:
@@ -141,6 +151,7 @@ def evaluate(
                 f"{model}: there is no such model file. To follow a study of this name, add --watch"
             )
         released = load_model(model, backbone=backbone_file(backbone, backbone_program))
+        _warn_of_adapted(released)
         records = read()
         _warn_of_lacking(released, records)
         scores = evaluated(released, records)
@@ -172,6 +183,7 @@ def export(
         from client_sdk.released.export import to_onnx, to_torch
 
         released = load_model(model, backbone=backbone_file(backbone, backbone_program))
+        _warn_of_adapted(released)
         options = FormatOptions(separator, encoding, decimal, dates)
         examples = None if data is None else released.inputs(_new_records(data, None, options))
         for path, make in ((onnx, to_onnx), (torch, to_torch)):

@@ -41,6 +41,17 @@ def test_weights_of_a_file_get_the_header_of_the_study(tmp_path: Path) -> None:
         initial_model("sepsis", STUDY, path, None)
 
 
+def test_a_model_that_a_hospital_adapted_begins_no_study(tmp_path: Path) -> None:
+    """Its weights were fitted to patients without noise, and the header of the study would hide it."""
+    adapted = {"adapted_from": "ab" * 32, "adapted": "intercept, stays at home"}
+    metadata = ModelMetadata.of("sepsis", STUDY, 3, (7, "ab" * 32)).model_copy(update=adapted)
+    weights = {"weight": np.zeros((1, 2), np.float32), "bias": np.zeros(1, np.float32)}
+    path = tmp_path / "adapted.safetensors"
+    path.write_bytes(encode_model(weights, metadata.header()))
+    with pytest.raises(TensorError, match=f"must stay there: take the released one, with SHA-256 {'ab' * 32}"):
+        initial_model("sepsis", STUDY, path, None)
+
+
 def test_drawn_weights_are_those_of_the_task_s_model_in_form_and_in_their_bounds() -> None:
     """Uniform within 1/√inputs, as torch draws a linear layer."""
     parameters = {**STUDY.training.task_parameters, "classes": 2, "hidden": 3}
