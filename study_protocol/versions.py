@@ -30,6 +30,8 @@ DISTANCES = 4
 COHORTS = 4
 # From this number on programs read columns that a site may lack, or whose unmapped codes are missing.
 LACKING_COLUMNS = 4
+# From this number on programs have the task additive.
+ADDITIVE_MODELS = 4
 # From this number on programs read ledgers that name people.
 NAMED_PEOPLE = 4
 _COLUMN_OPTIONS = {"site-may-lack", "unmapped-is-missing"}
@@ -111,6 +113,10 @@ def _lets_columns_lack(settings: Settings) -> bool:
     return any(_COLUMN_OPTIONS & set(map(str.strip, text.split(";"))) for text in texts)
 
 
+def _adds_curves(settings: Settings) -> bool:
+    return (settings.get("training") or {}).get("task") == "additive"
+
+
 def _names_an_audit(settings: Settings) -> bool:
     return settings.get("audit_sha256") is not None
 
@@ -128,6 +134,7 @@ REQUIREMENTS = (
     Requirement(3, "a deadline for decisions about questions", _with_decision_deadline),
     Requirement(MARGINALS, "synthetic records (section synthesis)", _synthesises),
     Requirement(LACKING_COLUMNS, "columns with site-may-lack or unmapped-is-missing", _lets_columns_lack),
+    Requirement(ADDITIVE_MODELS, "task additive", _adds_curves),
     Requirement(MARGINALS, "a page of an audit (audit_sha256)", _names_an_audit),
     Requirement(COHORTS, "patients and columns from OMOP (section cohort)", _has_cohort),
 )
