@@ -114,7 +114,8 @@ def _lets_columns_lack(settings: Settings) -> bool:
 
 
 def _adds_curves(settings: Settings) -> bool:
-    return (settings.get("training") or {}).get("task") == "additive"
+    training: Settings = settings.get("training") or {}
+    return training.get("task") == "additive"
 
 
 def _names_an_audit(settings: Settings) -> bool:

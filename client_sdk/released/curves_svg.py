@@ -85,10 +85,13 @@ def _labels(curve: Curve, across: NDArray[np.float64]) -> list[str]:
     if curve.categories:
         names = [name[:_LETTERS] for name in curve.categories] if len(curve.categories) <= _NAMED else []
         middles = (across[1:] + across[:-1]) / 2
-        texts = [(float(at), base + 10 * (place % 2), name) for place, (at, name) in enumerate(zip(middles, names, strict=False))]
+        texts = [
+            (float(at), base + 10 * (place % 2), name)
+            for place, (at, name) in enumerate(zip(middles, names, strict=False))
+        ]
     else:
         bins = len(curve.values)
-        texts = [(float(across[at]), base, _number(curve, curve.edges[at])) for at in (0, bins // 2, bins)]
+        texts = [(float(across[at]), float(base), _number(curve, curve.edges[at])) for at in (0, bins // 2, bins)]
     texts += [(_WIDTH - _RIGHT - 40.0, 20.0, text) for text in missing]
     return [f'<text x="{x:.1f}" y="{y}" text-anchor="middle">{escape(text)}</text>' for x, y, text in texts]
 

@@ -19,7 +19,7 @@ def to_interpret(curves: Curves) -> str:
     Half of a band's 1.96 deviations stands as `standard_deviations`. Numbers of patients are not released: bins count
     one each, so that interpret's mean importances are means over bins.
     """
-    ebm = {
+    ebm: dict[str, Any] = {
         "outputs": [
             {"task": "classification", "classes": list(curves.words), "link": "logit", "link_param": "nan"},
         ],

@@ -310,7 +310,7 @@ def _shaped(column: NumberColumn, options: Mapping[str, str], value: Callable[[s
 
 
 def _trend(name: str, options: Mapping[str, str]) -> Trend | None:
-    found = [trend for trend in TRENDS if trend in options]
+    found: list[Trend] = [trend for trend in TRENDS if trend in options]
     if len(found) > 1 or any(options[trend] for trend in found):
         raise TaskError(f"{PREFIX}{name}: one of increasing and decreasing, without a value")
     return found[0] if found else None

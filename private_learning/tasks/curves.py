@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +118,9 @@ def scores(column: Declared, weights: Floats) -> tuple[Floats, float]:
     if isinstance(column, NumberColumn):
         raise TypeError(f"column {column.name} has no curve")
     known = weights[: len(column.categories)]
-    return known - known @ np.array(column.shares or np.zeros(len(known))), float(weights[-1]) if column.missing else 0.0
+    return known - known @ np.array(column.shares or np.zeros(len(known))), float(
+        weights[-1]
+    ) if column.missing else 0.0
 
 
 def monotone(column: CurveColumn, weights: Floats) -> tuple[Floats, float]:
@@ -125,11 +128,13 @@ def monotone(column: CurveColumn, weights: Floats) -> tuple[Floats, float]:
 
     Nearest in squares over the bins (Barlow et al. 1972, isotonic regression). The constant belongs to the intercept.
     """
-    from scipy.optimize import isotonic_regression
+    from importlib import import_module
 
+    optimize: Any = import_module("scipy.optimize")
     curve = column.basis @ weights
-    nearest = isotonic_regression(curve, increasing=column.trend != "decreasing").x
-    change, *_ = np.linalg.lstsq(np.column_stack([column.basis, np.ones(column.bins)]), nearest - curve, rcond=None)
+    nearest: Floats = optimize.isotonic_regression(curve, increasing=column.trend != "decreasing").x
+    with_constant = np.column_stack([column.basis, np.ones(column.bins)])
+    change: Floats = np.linalg.pinv(with_constant) @ (nearest - curve)
     return weights + change[:-1], float(change[-1])
 
 
