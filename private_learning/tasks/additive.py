@@ -59,7 +59,8 @@ class AdditiveModel(TableClassifier[AdditiveParameters]):
     @property
     def longest_gradient(self) -> float:
         """Return a bound on the L2 norm of a record's gradient, whatever the record: a clip norm of it clips none."""
-        return math.sqrt(1 + sum(longest_row(column) ** 2 for column in self.columns))
+        # Inputs are rounded to float32.
+        return (1 + 2.0**-22) * math.sqrt(1 + sum(longest_row(column) ** 2 for column in self.columns))
 
     def weights_of_columns(self, weights: Mapping[str, Array]) -> list[tuple[Declared, np.ndarray[Any, Any]]]:
         """Return each column with its (width,) weights as float64."""

@@ -26,8 +26,8 @@ TRAVEL = 6.7
 POWER = 1.0
 LONGEST_STEP = 10.0
 # Of task additive, at the relative noise of one weight: how far it goes, in steps of at most so much. Where this noise
-# is at most ADDITIVE_NOISE, and at least ADDITIVE_RANGES of the columns are numbers by a range alone, it was better than
-# logistic regression or alike (`research.accuracy.additive`).
+# is at most ADDITIVE_NOISE, and at least ADDITIVE_RANGES of the columns are numbers by a range alone, it was at least as
+# good as logistic regression (`research.accuracy.additive`).
 ADDITIVE_TRAVEL = 0.6
 ADDITIVE_LONGEST_STEP = 15.0
 ADDITIVE_NOISE = 8e-4
