@@ -172,7 +172,7 @@ def export(
     """Write a model for other programs, from encoded inputs to probabilities, after checking its predictions."""
     with plain_errors():
         if (onnx, torch, curves, interpret) == (None,) * 4:
-            raise typer.BadParameter("give --onnx, --torch, --curves or --interpret, each with a FILE")
+            raise typer.BadParameter("give --onnx FILE, --torch, --curves or --interpret")
         for path in (onnx, torch, curves, interpret):
             require_writable(path)
         from client_sdk.released import load_model
