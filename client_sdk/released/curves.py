@@ -130,11 +130,11 @@ def _deviation(model: ReleasedModel, settings: StudySettings) -> float:
 def step_deviation(settings: StudySettings) -> float:
     """Return the standard deviation of the noise in each coordinate of a round's mean gradient."""
     privacy = settings.privacy
-    one = privacy.noise_multiplier * privacy.clip_norm / privacy.expected_clients
+    of_adder = privacy.noise_multiplier * privacy.clip_norm / privacy.expected_clients
     # A noise of the coordinator's, or shares of one noise, is on the sum of updates, which are means already.
     if privacy.rules.clips_updates:
-        return one
-    return one * math.sqrt(privacy.expected_clients) / privacy.expected_batch_size
+        return of_adder
+    return of_adder * math.sqrt(privacy.expected_clients) / privacy.expected_batch_size
 
 
 def accumulated(shares: Mapping[int, float]) -> float:

@@ -84,10 +84,15 @@ def read_columns(parameters: Mapping[str, object], *, trends: bool = False) -> t
         raise TaskError(f"at least one parameter {PREFIX}<name> is needed")
     if len({column.name for column in columns}) < len(columns):
         raise TaskError(f"two parameters {PREFIX}<name> mean the same column, whose letters are composed differently")
-    for column in columns:
-        if not trends and isinstance(column, NumberColumn) and column.trend:
-            raise TaskError(f"{PREFIX}{column.name}: {column.trend} is kept by task additive alone")
+    if not trends:
+        _require_no_trend(columns)
     return tuple(columns)
+
+
+def _require_no_trend(columns: Iterable[Declared]) -> None:
+    for column in columns:
+        if isinstance(column, NumberColumn) and column.trend:
+            raise TaskError(f"{PREFIX}{column.name}: {column.trend} is kept by task additive alone")
 
 
 def require_no_label(columns: Collection[Declared], targets: Collection[str]) -> None:
@@ -310,10 +315,10 @@ def _shaped(column: NumberColumn, options: Mapping[str, str], value: Callable[[s
 
 
 def _trend(name: str, options: Mapping[str, str]) -> Trend | None:
-    found: list[Trend] = [trend for trend in TRENDS if trend in options]
-    if len(found) > 1 or any(options[trend] for trend in found):
+    trends: list[Trend] = [trend for trend in TRENDS if trend in options]
+    if len(trends) > 1 or any(options[trend] for trend in trends):
         raise TaskError(f"{PREFIX}{name}: one of increasing and decreasing, without a value")
-    return found[0] if found else None
+    return trends[0] if trends else None
 
 
 def _typical(

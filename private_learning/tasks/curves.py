@@ -38,11 +38,11 @@ class CurveColumn(NumberColumn):
     @classmethod
     def of(cls, column: NumberColumn, bins: int) -> CurveColumn:
         """Return the column with bins. Raises TaskError: its range is too narrow for so many."""
-        made = cls(**{field.name: getattr(column, field.name) for field in fields(column)}, bins=bins)
-        ends = np.concatenate([[made.low], made.edges, [made.high]])
+        binned = cls(**{field.name: getattr(column, field.name) for field in fields(column)}, bins=bins)
+        ends = np.concatenate([[binned.low], binned.edges, [binned.high]])
         if not (np.diff(ends) > 0).all():
-            raise TaskError(f"column.{made.name}: the range is too narrow for {bins} bins. Write fewer bins")
-        return made
+            raise TaskError(f"column.{binned.name}: the range is too narrow for {bins} bins. Write fewer bins")
+        return binned
 
     @property
     def width(self) -> int:
@@ -117,10 +117,9 @@ def scores(column: Declared, weights: Floats) -> tuple[Floats, float]:
         return values, float(weights[-1]) if column.missing is not None else 0.0
     if isinstance(column, NumberColumn):
         raise TypeError(f"column {column.name} has no curve")
-    known = weights[: len(column.categories)]
-    return known - known @ np.array(column.shares or np.zeros(len(known))), float(
-        weights[-1]
-    ) if column.missing else 0.0
+    by_category = weights[: len(column.categories)]
+    mean = float(by_category @ np.array(column.shares)) if column.shares else 0.0
+    return by_category - mean, float(weights[-1]) if column.missing else 0.0
 
 
 def monotone(column: CurveColumn, weights: Floats) -> tuple[Floats, float]:
@@ -140,5 +139,5 @@ def monotone(column: CurveColumn, weights: Floats) -> tuple[Floats, float]:
 
 def _rising(places: list[float], scaled: list[float]) -> tuple[list[float], list[float]]:
     """Leave out places that stand twice."""
-    kept = [at for at in range(len(places)) if at == 0 or places[at] > places[at - 1]]
-    return [places[at] for at in kept], [scaled[at] for at in kept]
+    distinct = [at for at in range(len(places)) if at == 0 or places[at] > places[at - 1]]
+    return [places[at] for at in distinct], [scaled[at] for at in distinct]

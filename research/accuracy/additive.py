@@ -115,8 +115,8 @@ def dealt(table: AdditiveTable, seed: int, typical: bool) -> DealtTable:
     (frame, labels), columns = _loaded(table, typical)
     order = np.random.default_rng([seed, 7]).permutation(len(labels))
     held_out = round(HELD_OUT * len(labels))
-    each = table.records or (len(labels) - held_out) // table.hospitals
-    train = order[held_out : held_out + table.hospitals * each]
+    records = table.records or (len(labels) - held_out) // table.hospitals
+    train = order[held_out : held_out + table.hospitals * records]
     return DealtTable(frame, columns, labels, train, order[: min(held_out, 8_000)])
 
 
@@ -141,10 +141,12 @@ def _areas(table: AdditiveTable, data: DealtTable, epsilon: float, seed: int) ->
     """Return whether the task is offered, and the areas of logistic regression and of the additive model."""
     study = DefaultsStudy("sequential", epsilon, table.hospitals)
     multiplier = noise_multiplier("sequential", study.counted, epsilon, 1.0, suggestion.ROUNDS, study.enforcement)
-    noise, found = multiplier * table.hospitals**0.5, list[float]()
-    linear, each = data.inputs(data.columns), len(data.train) / table.hospitals
-    ranges = sum(isinstance(one, NumberColumn) and not (one.typical or one.log) for one in data.columns)
-    numbers = PublicNumbers(table.hospitals, each, round(each), linear.shape[1], ranges=ranges / len(data.columns))
+    noise, areas = multiplier * table.hospitals**0.5, list[float]()
+    linear, patients = data.inputs(data.columns), len(data.train) / table.hospitals
+    ranges = sum(isinstance(column, NumberColumn) and not (column.typical or column.log) for column in data.columns)
+    numbers = PublicNumbers(
+        table.hospitals, patients, round(patients), linear.shape[1], ranges=ranges / len(data.columns)
+    )
     of_all = suggestion.relative_noise(numbers, multiplier, suggestion.ROUNDS)
     of_one = suggestion.relative_noise(replace(numbers, parameters=1), multiplier, suggestion.ROUNDS)
     curves = data.inputs(tuple(curve_column(column, BINS) for column in data.columns))
@@ -153,8 +155,8 @@ def _areas(table: AdditiveTable, data: DealtTable, epsilon: float, seed: int) ->
         (curves, suggestion.additive_learning_rate(of_one, suggestion.ROUNDS)),
     ):
         weights = trained(inputs[data.train], data.labels[data.train], noise, rate, np.random.default_rng([seed, 3]))
-        found.append(area(inputs[data.test] @ weights, data.labels[data.test] == 1))
-    return suggestion.offers_curves(numbers, of_one), found[0], found[1]
+        areas.append(area(inputs[data.test] @ weights, data.labels[data.test] == 1))
+    return suggestion.offers_curves(numbers, of_one), areas[0], areas[1]
 
 
 def _of_peer(python: str, data: DealtTable, epsilon: float, seed: int) -> float:
@@ -172,8 +174,8 @@ def _of_peer(python: str, data: DealtTable, epsilon: float, seed: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.npz"
         np.savez(path, cells=np.column_stack(cells), labels=data.labels, train=data.train, test=data.test)
-        asked = [python, str(PEER), str(path), json.dumps(kinds), str(epsilon), str(seed)]
-        scores = json.loads(subprocess.run(asked, check=True, capture_output=True, text=True).stdout)
+        command = [python, str(PEER), str(path), json.dumps(kinds), str(epsilon), str(seed)]
+        scores = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return area(np.array(scores), data.labels[data.test] == 1)
 
 

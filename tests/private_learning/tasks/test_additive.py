@@ -25,9 +25,9 @@ PARAMETERS: dict[str, Any] = {
 
 @pytest.fixture
 def task() -> AdditiveModel:
-    made = load("additive", PARAMETERS)
-    assert isinstance(made, AdditiveModel)
-    return made
+    declared = load("additive", PARAMETERS)
+    assert isinstance(declared, AdditiveModel)
+    return declared
 
 
 def weights_of(task: AdditiveModel, seed: int = 1) -> dict[str, Any]:
@@ -83,12 +83,12 @@ def test_a_patient_without_the_number_keeps_the_score() -> None:
     task = load("additive", {"label": "ill", "column.chol": "100..400; missing=240; decreasing"})
     assert isinstance(task, AdditiveModel)
     released, inputs = weights_of(task), task.inputs(Table.of({"chol": [float("nan"), 120.0]}))
-    found = [
+    scored = [
         inputs @ torch.as_tensor(w["weight"][0]) + float(w["bias"][0])
         for w in (released, task.for_prediction(released))
     ]
-    assert float(found[0][0]) == pytest.approx(float(found[1][0]), abs=1e-5)
-    assert abs(float(found[0][1]) - float(found[1][1])) > 1e-3
+    assert float(scored[0][0]) == pytest.approx(float(scored[1][0]), abs=1e-5)
+    assert abs(float(scored[0][1]) - float(scored[1][1])) > 1e-3
 
 
 def test_without_a_trend_predictions_are_of_the_released_weights() -> None:

@@ -1,4 +1,4 @@
-"""Bins of public edges, what stands for them, and curves that are made monotone."""
+"""Bins of public edges, what stands for them, and curves that are declared monotone."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ TEXTS = {
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_edges_rise_within_the_range_and_have_equal_distances_in_each_part(text: str) -> None:
-    made = column(text)
-    ends = np.array([made.low, *made.edges, made.high])
-    assert len(made.edges) == 15
+    declared = column(text)
+    ends = np.array([declared.low, *declared.edges, declared.high])
+    assert len(declared.edges) == 15
     assert (np.diff(ends) > 0).all()
-    places = made.scaled(ends)
+    places = declared.scaled(ends)
     inside = places[(places >= -1 - 1e-9) & (places <= 1 + 1e-9)]
     np.testing.assert_allclose(np.diff(inside), np.diff(inside)[0], rtol=1e-6)
 
@@ -45,14 +45,16 @@ def test_a_typical_range_has_four_in_five_of_the_bins() -> None:
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_a_cell_becomes_the_row_of_its_bin(text: str) -> None:
-    made = column(text)
-    low, high = made.low, made.high
-    values = np.array([low - 5, low, *made.edges, high, high + 5, *np.random.default_rng(1).uniform(low, high, 200)])
-    expected = [basis(16)[sum(edge <= min(max(value, low), high) for edge in made.edges)] for value in values]
-    cells = values if not made.dates else np.floor(values).astype("datetime64[D]")
-    if made.dates:
-        expected = [basis(16)[sum(edge <= min(max(np.floor(v), low), high) for edge in made.edges)] for v in values]
-    np.testing.assert_array_equal(made.encode(cells)[:, :16], expected)
+    declared = column(text)
+    low, high = declared.low, declared.high
+    values = np.array(
+        [low - 5, low, *declared.edges, high, high + 5, *np.random.default_rng(1).uniform(low, high, 200)]
+    )
+    expected = [basis(16)[sum(edge <= min(max(value, low), high) for edge in declared.edges)] for value in values]
+    cells = values if not declared.dates else np.floor(values).astype("datetime64[D]")
+    if declared.dates:
+        expected = [basis(16)[sum(edge <= min(max(np.floor(v), low), high) for edge in declared.edges)] for v in values]
+    np.testing.assert_array_equal(declared.encode(cells)[:, :16], expected)
 
 
 def test_a_missing_number_has_zeros_and_a_one() -> None:
@@ -76,45 +78,51 @@ def test_the_cosines_have_rows_of_one_length_and_fall_in_size() -> None:
     ids=[*TEXTS, "abc", "ab", "shares"],
 )
 def test_no_row_is_longer_than_said_and_one_is_as_long(text: str) -> None:
-    made = column(text)
-    cells = made.random(4000, np.random.default_rng(2))
-    lengths = np.linalg.norm(made.encode(cells), axis=1)
-    assert lengths.max() <= longest_row(made) + 1e-12
-    ends = made.encode(np.array([made.low, made.high])) if isinstance(made, CurveColumn) and not made.dates else None
+    declared = column(text)
+    cells = declared.random(4000, np.random.default_rng(2))
+    lengths = np.linalg.norm(declared.encode(cells), axis=1)
+    assert lengths.max() <= longest_row(declared) + 1e-12
+    ends = (
+        declared.encode(np.array([declared.low, declared.high]))
+        if isinstance(declared, CurveColumn) and not declared.dates
+        else None
+    )
     longest = max(lengths.max(), 0.0 if ends is None else np.linalg.norm(ends, axis=1).max())
-    assert longest == pytest.approx(longest_row(made), rel=0.05)
+    assert longest == pytest.approx(longest_row(declared), rel=0.05)
 
 
 @pytest.mark.parametrize("text", ["0..10; missing=1", "a|b|c; missing; frequencies=10|20|70", "a|b"])
 def test_scores_are_the_inputs_times_the_weights(text: str) -> None:
-    made = column(text)
-    weights = np.random.default_rng(3).normal(size=made.width)
-    values, missing = scores(made, weights)
-    if isinstance(made, CurveColumn):
-        cells: Any = [*(made.edges - 1e-9), 10.0]
+    declared = column(text)
+    weights = np.random.default_rng(3).normal(size=declared.width)
+    values, missing = scores(declared, weights)
+    if isinstance(declared, CurveColumn):
+        cells: Any = [*(declared.edges - 1e-9), 10.0]
     else:
-        cells = list(made.categories)
-    np.testing.assert_allclose(made.encode(cells) @ weights, values)
-    if made.missing not in (None, False):
-        np.testing.assert_allclose(made.encode([None]) @ weights, [missing])
+        cells = list(declared.categories)
+    np.testing.assert_allclose(declared.encode(cells) @ weights, values)
+    if declared.missing not in (None, False):
+        np.testing.assert_allclose(declared.encode([None]) @ weights, [missing])
 
 
 @pytest.mark.parametrize("trend", ["increasing", "decreasing"])
 @pytest.mark.parametrize("bins", [4, 32, 256])
 def test_a_monotone_curve_is_the_isotonic_regression(trend: str, bins: int) -> None:
-    made = column(f"0..10; {trend}", bins)
+    declared = column(f"0..10; {trend}", bins)
     weights = np.random.default_rng(bins).normal(size=bins)
-    found, constant = monotone(made, weights)
-    expected = IsotonicRegression(increasing=trend == "increasing").fit_transform(np.arange(bins), made.basis @ weights)
-    np.testing.assert_allclose(made.basis @ found + constant, expected, atol=1e-9)
+    changed_weights, constant = monotone(declared, weights)
+    expected = IsotonicRegression(increasing=trend == "increasing").fit_transform(
+        np.arange(bins), declared.basis @ weights
+    )
+    np.testing.assert_allclose(declared.basis @ changed_weights + constant, expected, atol=1e-9)
 
 
 def test_a_curve_that_rises_already_stays() -> None:
-    made = column("0..10; increasing")
+    declared = column("0..10; increasing")
     weights = np.zeros(16)
     weights[0] = 2.0
-    found, constant = monotone(made, weights)
-    np.testing.assert_allclose(made.basis @ found + constant, made.basis @ weights, atol=1e-12)
+    changed_weights, constant = monotone(declared, weights)
+    np.testing.assert_allclose(declared.basis @ changed_weights + constant, declared.basis @ weights, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -77,33 +77,33 @@ def suggested(
     if questions is not None:
         reasons.append(_price_of_questions(questions, round_count, tightest_plan, plan))
     noise = suggestion.relative_noise(numbers, plan.noise_multiplier, round_count)
-    of_one = suggestion.relative_noise(replace(numbers, parameters=1), plan.noise_multiplier, round_count)
-    rate = _rate(before, noise, of_one, round_count, suggestion.CLIP_NORM)
+    noise_of_one = suggestion.relative_noise(replace(numbers, parameters=1), plan.noise_multiplier, round_count)
+    rate = _rate(before, noise, noise_of_one, round_count, suggestion.CLIP_NORM)
     whole["training"]["optimiser"] = optimiser_by_rule(rate)
     expectation = suggestion.forecast_accuracy(numbers, noise)
     if not hopeless:
         _require_learnable(numbers, expectation)
-    reasons += _about_curves(before, suggestion.offers_curves(numbers, of_one))
+    reasons += _about_curves(before, suggestion.offers_curves(numbers, noise_of_one))
     return Suggested(changed_settings(as_settings(whole), plan)[0], expectation, reasons)
 
 
-def _rate(settings: StudySettings, noise: float, of_one: float, rounds: int, clip_norm: float) -> float:
-    """Return the learning rate of the task's own rule. of_one: the relative noise of one weight."""
+def _rate(settings: StudySettings, noise: float, noise_of_one: float, rounds: int, clip_norm: float) -> float:
+    """Return the learning rate of the task's own rule. noise_of_one: the relative noise of one weight."""
     from study_protocol.study import suggestion
 
     if settings.training.task == _ADDITIVE:
-        return suggestion.additive_learning_rate(of_one, rounds, clip_norm)
+        return suggestion.additive_learning_rate(noise_of_one, rounds, clip_norm)
     return suggestion.learning_rate(noise, rounds, clip_norm)
 
 
 def _about_curves(settings: StudySettings, offered: bool) -> list[str]:
     """Return a word on task additive where the other task is the better choice by public numbers."""
     if settings.training.task == _ADDITIVE:
-        few = (
+        warning = (
             "warning: task additive was measured to lose against logistic-regression with fewer patients, a smaller ε, "
             "or columns that mostly have typical ranges: compare both with `wardround simulate`"
         )
-        return [] if offered else [few]
+        return [] if offered else [warning]
     note = "note: with these numbers task additive was as accurate or better, and shows a curve for each column"
     return [note] if offered else []
 
@@ -237,9 +237,9 @@ def expected(
     noise = suggestion.relative_noise(numbers, privacy.noise_multiplier, rounds, privacy.sampling_rate)
     forecast = suggestion.forecast_accuracy(numbers, noise)
     # The largest move of the model in one step is learning rate × clip norm, so this product is compared.
-    one = replace(numbers, parameters=1)
-    of_one = suggestion.relative_noise(one, privacy.noise_multiplier, rounds, privacy.sampling_rate)
-    suggested_rate = _rate(settings, noise, of_one, rounds, privacy.clip_norm)
+    of_one_weight = replace(numbers, parameters=1)
+    noise_of_one = suggestion.relative_noise(of_one_weight, privacy.noise_multiplier, rounds, privacy.sampling_rate)
+    suggested_rate = _rate(settings, noise, noise_of_one, rounds, privacy.clip_norm)
     ratio = optimiser.learning_rate / suggested_rate
     remarks: list[str] = []
     if not 1 / _FAR <= ratio <= _FAR:

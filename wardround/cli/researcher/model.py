@@ -184,11 +184,12 @@ def export(
         for path, make in ((onnx, to_onnx), (torch, to_torch)):
             if path is not None:
                 _written(path, make(released, examples))
-        if curves is not None or interpret is not None:
-            _write_curves(released, curves, interpret, settings)
+        _write_curves(released, curves, interpret, settings)
 
 
 def _write_curves(model: ReleasedModel, picture: Path | None, interpret: Path | None, settings: Path | None) -> None:
+    if picture is None and interpret is None:
+        return
     from client_sdk.released.curves import curves_of
     from client_sdk.released.curves_svg import to_svg
     from client_sdk.released.interpret import to_interpret
