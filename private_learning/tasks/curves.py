@@ -54,7 +54,9 @@ class CurveColumn(NumberColumn):
         low, high = self.scaled(np.array([self.low, self.high]))
         scaled, places = [low, high], [0.0, 1.0]
         if self.typical is not None:
-            places = [0.0, _BEYOND if low < -1 else 0.0, 1 - _BEYOND if high > 1 else 1.0, 1.0]
+            # Compared as declared: scaled, an end of the range may lie a last bit beyond 1.
+            first, last = self.typical
+            places = [0.0, _BEYOND if first > self.low else 0.0, 1 - _BEYOND if last < self.high else 1.0, 1.0]
             scaled = [low, -1.0, 1.0, high]
         at = np.interp(np.arange(1, self.bins) / self.bins, *_rising(places, scaled))
         middle, half = self.middle_and_half

@@ -23,6 +23,8 @@ TEXTS = {
     "typical": "0..400; typical=2..40",
     "log": "0..400; typical=2..40; log; missing=5",
     "one side": "0..400; typical=0..40",
+    "other side": "30..140; typical=40..140; missing=80",
+    "last bit": "0.1..140.3; typical=0.7..140.3; log",
     "dates": "2020-01-01..2023-12-31",
 }
 
