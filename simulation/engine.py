@@ -174,7 +174,7 @@ class Engine:
         """Of these weights on the test records, which are rows, one by one."""
         if self.test is None:
             return {}
-        load_weights(self._model, weights)
+        load_weights(self._model, self._task.for_prediction(weights))
         return metrics_of(self._task, self._model, self.test)
 
     @cached_property

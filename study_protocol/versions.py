@@ -32,6 +32,8 @@ GLM = 4
 COHORTS = 4
 # From this number on programs read columns that a site may lack, or whose unmapped codes are missing.
 LACKING_COLUMNS = 4
+# From this number on programs have the task additive.
+ADDITIVE_MODELS = 4
 # From this number on programs read ledgers that name people.
 NAMED_PEOPLE = 4
 # From this number on programs read the entry `proximal` of local steps.
@@ -120,6 +122,11 @@ def _draws_steps_back(settings: Settings) -> bool:
     return bool(training.get("proximal"))
 
 
+def _adds_curves(settings: Settings) -> bool:
+    training: Settings = settings.get("training") or {}
+    return training.get("task") == "additive"
+
+
 def _names_an_audit(settings: Settings) -> bool:
     return settings.get("audit_sha256") is not None
 
@@ -138,6 +145,7 @@ REQUIREMENTS = (
     Requirement(MARGINALS, "synthetic records (section synthesis)", _synthesises),
     Requirement(LACKING_COLUMNS, "columns with site-may-lack or unmapped-is-missing", _lets_columns_lack),
     Requirement(PROXIMAL_STEPS, "local steps that are drawn back (training.proximal)", _draws_steps_back),
+    Requirement(ADDITIVE_MODELS, "task additive", _adds_curves),
     Requirement(MARGINALS, "a page of an audit (audit_sha256)", _names_an_audit),
     Requirement(COHORTS, "patients and columns from OMOP (section cohort)", _has_cohort),
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 from private_learning.tasks import Task
 from private_learning.tasks.columns import Declared, NumberColumn
+from private_learning.tasks.curves import CurveColumn
 from private_learning.tasks.tables import TableTask
 
 
@@ -18,6 +19,8 @@ def layout_of(task: Task) -> list[dict[str, Any]]:
     number, that number stands in for a missing value, and one further input is 1 (else 0). If `unit` says days, the
     cells are dates. If `typical` is a pair, these two become −1 and 1, and values beyond them lie farther out. If
     `log_offset` is a number, it is added, and the natural logarithm is scaled, also that of the two ends.
+    A number with `edges`: they lie between bins, each on the edge of the bin above it, and `rows` are the inputs that
+    stand for the bins. A missing value has zeros, and if `missing` is a number, one further input is 1 (else 0).
     A category: one input each, 1 for the record's own. If `missing` is true, a further one for a missing value. If
     there are `shares`, each is subtracted from its category's input where the value is known.
     `missing_values` are what a file may write for a missing value, beside an empty cell. If `may_lack` is true, a table
@@ -38,6 +41,8 @@ def _encoding(column: Declared) -> dict[str, Any]:
         described |= {"unit": "days since 1970-01-01"} if column.dates else {}
         described |= {"typical": list(column.typical)} if column.typical else {}
         described |= {"log_offset": column.offset} if column.log else {}
+        if isinstance(column, CurveColumn):
+            described |= {"edges": column.edges.tolist(), "rows": column.basis.tolist()}
     else:
         described = {"categories": list(column.categories), "missing": column.missing}
         described |= {"shares": list(column.shares)} if column.shares else {}

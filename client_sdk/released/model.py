@@ -152,7 +152,8 @@ def model_of(data: bytes, name: str, task: Task | None = None, backbone: Backbon
         if metadata is not None and part_of(task) is None:
             task = load_part(task, metadata.task, metadata.trainable, metadata.backbone_sha256, backbone)
         module = task.model().eval()
-        load_weights(module, decode(data, spec_of_model(module), metadata=LONGEST_METADATA))
+        weights = decode(data, spec_of_model(module), metadata=LONGEST_METADATA)
+        load_weights(module, task.for_prediction(weights))
     except TensorError as error:
         raise TensorError(error.code, f"{name} is no model to be used here: {error.detail}") from error
     # Adapters are for training: what they add goes into the weights of their layers.

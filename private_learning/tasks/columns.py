@@ -11,6 +11,7 @@
     column.smoker    = "no|yes; frequencies=80|20"    a category: indicators less 0.8 and 0.2
     column.lactate   = "0..20; missing=1; site-may-lack"   a hospital whose table has no such column takes part, too:
                                                       it is missing for all of its patients
+    column.dose      = "0..80; increasing"        a number whose curve in an additive model must not fall
     column.ward      = "a|b; missing; unmapped-is-missing"   a code that the hospital's mapping does not know
                                                       is missing
 
@@ -37,6 +38,7 @@ from private_learning.tasks.declared_columns import (
     Floats,
     Mask,
     NumberColumn,
+    Trend,
     unknown_names,
     unmapped_codes,
 )
@@ -58,7 +60,8 @@ from study_protocol.study.lacking import SITE_MAY_LACK
 PREFIX = "column."
 # What may stand behind a column's range or categories.
 _UNMAPPED = "unmapped-is-missing"
-OPTIONS = ("missing", "missing-values", SITE_MAY_LACK, _UNMAPPED, "typical", "log", "frequencies")
+TRENDS: tuple[Trend, ...] = ("increasing", "decreasing")
+OPTIONS = ("missing", "missing-values", SITE_MAY_LACK, _UNMAPPED, "typical", "log", "frequencies", *TRENDS)
 # Columns that lack and are named, at most.
 _LISTED = 10
 
@@ -66,8 +69,10 @@ Columns = Mapping[str, Any]
 """Column name -> a `Column` of cells, or anything that `column_of` makes one of."""
 
 
-def read_columns(parameters: Mapping[str, object]) -> tuple[Declared, ...]:
+def read_columns(parameters: Mapping[str, object], *, trends: bool = False) -> tuple[Declared, ...]:
     """The columns among `parameters`, in the order of their names.
+
+    trends: whether the caller's model keeps `increasing` and `decreasing`
 
     Raises:
         TaskError: no column, or a description that is not one of the forms.
@@ -79,7 +84,15 @@ def read_columns(parameters: Mapping[str, object]) -> tuple[Declared, ...]:
         raise TaskError(f"at least one parameter {PREFIX}<name> is needed")
     if len({column.name for column in columns}) < len(columns):
         raise TaskError(f"two parameters {PREFIX}<name> mean the same column, whose letters are composed differently")
+    if not trends:
+        _require_no_trend(columns)
     return tuple(columns)
+
+
+def _require_no_trend(columns: Iterable[Declared]) -> None:
+    for column in columns:
+        if isinstance(column, NumberColumn) and column.trend:
+            raise TaskError(f"{PREFIX}{column.name}: {column.trend} is kept by task additive alone")
 
 
 def require_no_label(columns: Collection[Declared], targets: Collection[str]) -> None:
@@ -234,6 +247,8 @@ def _categories(
 ) -> CategoryColumn:
     if options.get("missing"):
         raise TaskError(f"{PREFIX}{name}: no value stands in for a missing category: write 'missing' without a value")
+    if not options.keys().isdisjoint(TRENDS):
+        raise TaskError(f"{PREFIX}{name}: increasing and decreasing are for a range")
     if "typical" in options or "log" in options:
         raise TaskError(
             f"{PREFIX}{name}: typical and log are for a range. Categories may have frequencies, one each: "
@@ -285,7 +300,9 @@ def _shaped(column: NumberColumn, options: Mapping[str, str], value: Callable[[s
         raise TaskError(f"{PREFIX}{column.name}: frequencies are for categories. A range may have a typical=low..high")
     if "log" in options and (options["log"] or column.dates):
         raise TaskError(f"{PREFIX}{column.name}: log stands alone, without a value, behind a range of numbers")
-    column = replace(column, typical=_typical(column, options, value), log="log" in options)
+    column = replace(
+        column, typical=_typical(column, options, value), log="log" in options, trend=_trend(column.name, options)
+    )
     if not column.is_near and column.typical is None:
         raise TaskError(f"{PREFIX}{column.name}: the range is too narrow or too wide for its numbers to be told apart")
     if not column.is_near:
@@ -295,6 +312,13 @@ def _shaped(column: NumberColumn, options: Mapping[str, str], value: Callable[[s
             f"one, or a narrower range{logarithm}"
         )
     return column
+
+
+def _trend(name: str, options: Mapping[str, str]) -> Trend | None:
+    trends: list[Trend] = [trend for trend in TRENDS if trend in options]
+    if len(trends) > 1 or any(options[trend] for trend in trends):
+        raise TaskError(f"{PREFIX}{name}: one of increasing and decreasing, without a value")
+    return trends[0] if trends else None
 
 
 def _typical(

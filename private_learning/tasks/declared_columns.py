@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ _FARTHEST = 1000.0
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Trend = Literal["increasing", "decreasing"]
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class NumberColumn(DeclaredColumn):
     dates: low, high, missing and typical are days since 1 January 1970, and the cells are dates.
     typical: the part of the range that becomes -1 … 1. None: all of it.
     log: the logarithm of `offset` + number is scaled, and not the number.
+    trend: how the curve of an additive model must run. None: as the records say.
     """
 
     low: float
@@ -127,6 +129,7 @@ class NumberColumn(DeclaredColumn):
     dates: bool = False
     typical: tuple[float, float] | None = None
     log: bool = False
+    trend: Trend | None = None
 
     @property
     def width(self) -> int:

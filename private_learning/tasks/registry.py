@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from private_learning.errors import ConfigurationError
+from private_learning.tasks.additive import AdditiveModel
 from private_learning.tasks.arrays import LastLayer, SmallCnn
 from private_learning.tasks.backbone_file import BackboneFile
 from private_learning.tasks.bayesian import BayesianLogisticRegression
@@ -28,6 +29,7 @@ GROUP = "wardround.tasks"
 _KINDS = (
     LogisticRegression,
     BayesianLogisticRegression,
+    AdditiveModel,
     MultilayerPerceptron,
     TableRegression,
     TableMultiLabel,

@@ -14,6 +14,7 @@ from private_learning.records import DataError, Records, Table, WrongRows
 from private_learning.tasks.columns import (
     PREFIX,
     Columns,
+    Declared,
     categories_of,
     encode_columns,
     indices_of,
@@ -97,9 +98,13 @@ class TableTask(Task, Generic[P]):
         settings = {key: value for key, value in parameters.items() if not key.startswith(PREFIX)}
         self.parameters = self.kind.read(self.name, settings)
         self.target_columns = self.parameters.targets
-        self.columns = read_columns(parameters)
+        self.columns = self.columns_of(parameters)
         self.features = sum(column.width for column in self.columns)
         require_no_label(self.columns, self.target_columns)
+
+    def columns_of(self, parameters: Mapping[str, Any]) -> tuple[Declared, ...]:
+        """Return the columns as the task reads them. Raises TaskError."""
+        return read_columns(parameters)
 
     @abstractmethod
     def targets_of(self, columns: Columns) -> Tensor:

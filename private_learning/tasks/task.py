@@ -168,6 +168,13 @@ class Task(ABC):
         """
         return self.dataset(data).targets
 
+    def for_prediction(self, weights: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the weights that predictions are made with, out of released ones: by default the same.
+
+        It is post-processing: training goes on from the released weights themselves.
+        """
+        return weights
+
     def predictions(self, outputs: Tensor) -> Tensor:
         """Return (n, k) predictions of each record, out of the model's outputs: by default the outputs themselves."""
         return outputs

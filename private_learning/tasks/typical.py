@@ -34,6 +34,7 @@ def column_text(column: Declared) -> str:
         parts += [f"missing={write(column.missing)}"] if column.missing is not None else []
         parts += [f"typical={'..'.join(map(write, column.typical))}"] if column.typical else []
         parts += ["log"] if column.log else []
+        parts += [column.trend] if column.trend else []
     return "; ".join([*parts, *_missing_texts(column)])
 
 

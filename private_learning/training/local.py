@@ -322,7 +322,7 @@ class LocalTraining:
         They are NaN where a score is not finite or the model fails. Each depends on its own row alone, to the last bit.
         This method draws, keeps and charges no value.
         """
-        self._load(weights)
+        self._load(self.task.for_prediction(weights))
 
         def predicted(part: Tensor) -> Tensor:
             # Of the same shape as well: exponentials of the last few numbers are computed by other instructions.

@@ -54,7 +54,7 @@ class TableCase:
     declared: Callable[[], Sequence[Declared]] = tuple
 
 
-def _declared(described: Mapping[str, str], frame: Mapping[str, Any], typical: bool) -> tuple[Declared, ...]:
+def declared_as(described: Mapping[str, str], frame: Mapping[str, Any], typical: bool) -> tuple[Declared, ...]:
     if not typical:
         return read_columns({f"column.{name}": text for name, text in described.items()})
     texts = dict(described)
@@ -103,7 +103,7 @@ class _Encoding:
         @cache
         def encoded() -> tuple[Floats, Labels, tuple[Declared, ...]]:
             frame, labels = load()
-            columns = _declared(described, frame, self.typical)
+            columns = declared_as(described, frame, self.typical)
             return _encoded(frame, columns), labels, columns
 
         def split(seed: int) -> SiteSplit:
@@ -126,7 +126,7 @@ class _Encoding:
         @cache
         def encoded() -> tuple[Floats, Labels, Labels, tuple[Declared, ...]]:
             frame, labels, site = load()
-            columns = _declared(described, frame, self.typical)
+            columns = declared_as(described, frame, self.typical)
             return _encoded(frame, columns), labels, site, columns
 
         def split(seed: int) -> SiteSplit:
@@ -147,7 +147,7 @@ class _Encoding:
             scenario = make(0)
             parts = [cast("Table", records) for records in (*scenario.hospitals.values(), scenario.evaluation)]
             frame = {column: np.concatenate([part.numbers(column) for part in parts]) for column in described}
-            return _declared(described, frame, self.typical)
+            return declared_as(described, frame, self.typical)
 
         def split(seed: int) -> SiteSplit:
             scenario = make(seed)

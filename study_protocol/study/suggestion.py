@@ -25,6 +25,14 @@ AVERAGING = Averaging(name="exponential", decay=0.9)
 TRAVEL = 6.7
 POWER = 1.0
 LONGEST_STEP = 10.0
+# Of task additive, at the relative noise of one weight: how far it goes, in steps of at most so much. It was no worse
+# than logistic regression (`research.accuracy.additive`) with at least ADDITIVE_PATIENTS, where this noise is at most
+# ADDITIVE_NOISE, and ADDITIVE_RANGES or more of the columns are numbers by a range alone.
+ADDITIVE_TRAVEL = 0.6
+ADDITIVE_LONGEST_STEP = 15.0
+ADDITIVE_NOISE = 8e-4
+ADDITIVE_RANGES = 0.5
+ADDITIVE_PATIENTS = 3000
 # Accuracy lost by a study: LOST_FLOOR + LOST_BY_NOISE · ν · √(classes / 2) + LOST_BY_RANGES · the share of columns that
 # are numbers described by a range alone. In four of five studies at most LOST_AT_MOST times as much and MARGIN more. In
 # doubt the factor is larger. Without, it leaves room for typical ranges that are guessed half a deviation off
@@ -115,6 +123,22 @@ def learning_rate(noise: float, rounds: int, clip_norm: float = CLIP_NORM) -> fl
     """
     step = min(TRAVEL / noise**POWER / rounds, LONGEST_STEP)
     return float(f"{step / clip_norm:.2g}")
+
+
+def additive_learning_rate(noise: float, rounds: int, clip_norm: float = CLIP_NORM) -> float:
+    """Return the coordinator's learning rate in task additive, with two digits. noise: relative, of one weight.
+
+    >>> additive_learning_rate(0.0005, 100)
+    24.0
+    """
+    step = min(ADDITIVE_TRAVEL / noise / rounds, ADDITIVE_LONGEST_STEP)
+    return float(f"{step / clip_norm:.2g}")
+
+
+def offers_curves(numbers: PublicNumbers, noise: float) -> bool:
+    """Return whether task additive is advised in place of logistic regression. noise: relative, of one weight."""
+    is_large = numbers.hospitals * numbers.patients >= ADDITIVE_PATIENTS
+    return is_large and numbers.classes == 2 and numbers.ranges >= ADDITIVE_RANGES and noise <= ADDITIVE_NOISE
 
 
 def forecast_accuracy(numbers: PublicNumbers, noise: float) -> AccuracyForecast:

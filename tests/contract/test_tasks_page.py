@@ -90,7 +90,7 @@ def test_every_shared_table_belongs_to_several_tasks() -> None:
 def test_the_forms_of_a_column_are_read_and_every_option_is_among_them() -> None:
     section = PAGE.partition("## Columns of a table")[2].partition("\n## ")[0]
     forms = tomllib.loads(re.findall(r"```toml\n(.*?)```", section, re.S)[0])
-    assert len(read_columns(forms)) == len(forms)
+    assert len(read_columns(forms, trends=True)) == len(forms)
     options = {part.partition("=")[0].strip() for form in forms.values() for part in form.split(";")[1:]}
     assert options == set(OPTIONS)
     assert all(f"`{mark}`" in section for mark in ("?", "NA", "N/A", "NaN", "NULL", "#N/A"))

@@ -25,6 +25,11 @@ _TIMES = {"time": "days", "event": "died", "cuts": "30|90"}
 TASKS: dict[str, Mapping[str, Any]] = {
     "logistic-regression": TABLE,
     "bayesian-logistic-regression": {**TABLE, "prior-std": 2.5, "patients": 500},
+    "additive": {
+        **TABLE,
+        "column.age": "18..90; increasing",
+        "column.chol": "0..400; missing=240; typical=150..300; log",
+    },
     "regression": {**TABLE, "low": 0.0, "high": 30.0},
     "multi-label": {**_INPUTS, "labels": "stroke|infarction|sepsis", "layers": 1, "hidden": 4},
     "discrete-survival": {**_INPUTS, **_TIMES},

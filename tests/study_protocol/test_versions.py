@@ -75,3 +75,8 @@ def test_proximal_steps_need_programs_that_take_them() -> None:
 
 def test_an_audit_s_digest_needs_programs_that_can_read_it() -> None:
     assert min_protocol(CLEAR) < versions.MARGINALS == min_protocol(CLEAR | {"audit_sha256": "ab" * 32})
+
+
+def test_an_additive_model_needs_programs_that_have_the_task() -> None:
+    training = CLEAR["training"] | {"task": "additive"}
+    assert min_protocol(CLEAR | {"training": training}) == versions.ADDITIVE_MODELS

@@ -35,6 +35,6 @@ def accuracy_of(model: bytes, settings: StudySettings, data: Path, patient_colum
     task = load_task(settings.training.task, settings.training.task_parameters)
     dataset = task.dataset(load_records(data, patient_column=patient_column))
     module = task.model().eval()
-    load_weights(module, load(model))
+    load_weights(module, task.for_prediction(load(model)))
     with torch.no_grad():
         return task.metrics(module(dataset.inputs), dataset.targets)["accuracy"]

@@ -98,8 +98,12 @@ def test_example_inputs_lie_in_the_task_s_domain_and_repeat(name: str, tmp_path:
     first, again = (task.example_inputs(64, np.random.default_rng(3)) for _ in range(2))
     assert torch.equal(first, again)
     assert first.dtype == torch.float32
+    # The line of a curve has its ends a quarter beyond.
+    most = 1.25 if name == "additive" else 1.0
     assert (
-        torch.linalg.vector_norm(first, dim=1).max() <= 2.5 + 1e-5 if name == "last-layer" else first.abs().max() <= 1
+        torch.linalg.vector_norm(first, dim=1).max() <= 2.5 + 1e-5
+        if name == "last-layer"
+        else first.abs().max() <= most
     )
 
 

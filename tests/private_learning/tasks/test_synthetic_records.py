@@ -7,6 +7,7 @@ import pytest
 
 from private_learning.records import Examples, Histories, Table
 from private_learning.tasks import Task
+from private_learning.tasks.additive import AdditiveModel
 from private_learning.tasks.arrays import LastLayer, SmallCnn
 from private_learning.tasks.bayesian import BayesianLogisticRegression
 from private_learning.tasks.multilabel import TableMultiLabel
@@ -21,7 +22,14 @@ from private_learning.tasks.survival import DiscreteTime, PiecewiseConstant
 from private_learning.tasks.tables import LogisticRegression, MultilayerPerceptron
 from private_learning.tasks.vae import ClassAutoencoder
 
-TABLES = (LogisticRegression, BayesianLogisticRegression, MultilayerPerceptron, TableRegression, TableMultiLabel)
+TABLES = (
+    LogisticRegression,
+    BayesianLogisticRegression,
+    AdditiveModel,
+    MultilayerPerceptron,
+    TableRegression,
+    TableMultiLabel,
+)
 ARRAYS = (
     SmallCnn,
     ResidualNetwork,

@@ -28,6 +28,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("logistic-regression", COLUMNS),
     ("logistic-regression", COLUMNS | {"classes": 5}),
     ("bayesian-logistic-regression", COLUMNS | {"prior-std": 2.5, "patients": 900}),
+    ("additive", COLUMNS | {"bins": 20}),
     ("last-layer", {"features": 7, "classes": 2, "bound": 1.0}),
     ("last-layer", {"features": 7, "classes": 3, "bound": 1.0}),
     ("features", {"module": "oriented-gradients", "shape": "1x8x8", "features": 32, "classes": 3, "bound": 1.0}),

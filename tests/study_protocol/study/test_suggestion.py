@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from study_protocol.study import suggestion
-from study_protocol.study.suggestion import PublicNumbers, forecast_accuracy, learning_rate, relative_noise
+from study_protocol.study.suggestion import (
+    PublicNumbers,
+    additive_learning_rate,
+    forecast_accuracy,
+    learning_rate,
+    offers_curves,
+    relative_noise,
+)
 
 NUMBERS = PublicNumbers(hospitals=4, patients=120.0, largest=200.0, parameters=11)
 
@@ -95,3 +102,20 @@ def test_columns_that_are_described_better_are_forecast_better() -> None:
 def test_a_forecast_says_where_it_is_not_sure(changes: dict[str, Any], noise: float, doubts: tuple[str, ...]) -> None:
     found = forecast_accuracy(replace(NUMBERS, **({"ranges": 0.0} | changes)), noise)
     assert found.doubts == doubts
+
+
+def test_an_additive_model_steps_by_the_noise_of_one_weight_and_never_too_far() -> None:
+    # Half the noise, twice the step; a hundred times less noise, the longest step.
+    assert additive_learning_rate(1e-3, 100) == 12.0
+    assert additive_learning_rate(5e-4, 100) == 24.0
+    assert additive_learning_rate(1e-5, 100) == 30.0 == suggestion.ADDITIVE_LONGEST_STEP / suggestion.CLIP_NORM
+    assert additive_learning_rate(1e-3, 100, clip_norm=1.0) == 6.0
+
+
+def test_curves_are_offered_by_public_numbers_alone() -> None:
+    numbers = PublicNumbers(4, 2500, 2500, 20, ranges=0.6)
+    assert offers_curves(numbers, 7e-4)
+    assert not offers_curves(numbers, 9e-4)
+    assert not offers_curves(replace(numbers, ranges=0.4), 7e-4)
+    assert not offers_curves(replace(numbers, classes=3), 7e-4)
+    assert not offers_curves(replace(numbers, patients=700), 7e-4)

@@ -22,6 +22,7 @@ _FAR = 4.0
 # Of a study whose settings have no section for questions yet.
 _STATISTICS = {"max_queries": 200, "max_cells": 10_000}
 # The schemes that were measured, and whether each needs masks.
+_LINEAR, _ADDITIVE = "logistic-regression", "additive"
 _SCHEMES = {"parallel": False, "sequential": True}
 
 
@@ -76,11 +77,35 @@ def suggested(
     if questions is not None:
         reasons.append(_price_of_questions(questions, round_count, tightest_plan, plan))
     noise = suggestion.relative_noise(numbers, plan.noise_multiplier, round_count)
-    whole["training"]["optimiser"] = optimiser_by_rule(suggestion.learning_rate(noise, round_count))
+    noise_of_one = suggestion.relative_noise(replace(numbers, parameters=1), plan.noise_multiplier, round_count)
+    rate = _rate(before, noise, noise_of_one, round_count, suggestion.CLIP_NORM)
+    whole["training"]["optimiser"] = optimiser_by_rule(rate)
     expectation = suggestion.forecast_accuracy(numbers, noise)
     if not hopeless:
         _require_learnable(numbers, expectation)
+    reasons += _about_curves(before, suggestion.offers_curves(numbers, noise_of_one))
     return Suggested(changed_settings(as_settings(whole), plan)[0], expectation, reasons)
+
+
+def _rate(settings: StudySettings, noise: float, noise_of_one: float, rounds: int, clip_norm: float) -> float:
+    """Return the learning rate of the task's own rule. noise_of_one: the relative noise of one weight."""
+    from study_protocol.study import suggestion
+
+    if settings.training.task == _ADDITIVE:
+        return suggestion.additive_learning_rate(noise_of_one, rounds, clip_norm)
+    return suggestion.learning_rate(noise, rounds, clip_norm)
+
+
+def _about_curves(settings: StudySettings, offered: bool) -> list[str]:
+    """Return a word on task additive where the other task is the better choice by public numbers."""
+    if settings.training.task == _ADDITIVE:
+        warning = (
+            "warning: task additive was measured to lose against logistic-regression with fewer patients, a smaller ε, "
+            "or columns that mostly have typical ranges: compare both with `wardround simulate`"
+        )
+        return [] if offered else [warning]
+    note = "note: with these numbers task additive was as accurate or better, and shows a curve for each column"
+    return [note] if offered else []
 
 
 def privacy_by_rule(patients: float, rounds: int) -> dict[str, Any]:
@@ -212,7 +237,9 @@ def expected(
     noise = suggestion.relative_noise(numbers, privacy.noise_multiplier, rounds, privacy.sampling_rate)
     forecast = suggestion.forecast_accuracy(numbers, noise)
     # The largest move of the model in one step is learning rate × clip norm, so this product is compared.
-    suggested_rate = suggestion.learning_rate(noise, rounds, clip_norm=privacy.clip_norm)
+    of_one_weight = replace(numbers, parameters=1)
+    noise_of_one = suggestion.relative_noise(of_one_weight, privacy.noise_multiplier, rounds, privacy.sampling_rate)
+    suggested_rate = _rate(settings, noise, noise_of_one, rounds, privacy.clip_norm)
     ratio = optimiser.learning_rate / suggested_rate
     remarks: list[str] = []
     if not 1 / _FAR <= ratio <= _FAR:
@@ -275,7 +302,7 @@ def _require_measured(settings: StudySettings) -> None:
     """
     from client_sdk.errors import ConfigurationError
 
-    if settings.training.task != "logistic-regression":
+    if settings.training.task not in (_LINEAR, _ADDITIVE):
         raise ConfigurationError(_unmeasured(f"task {settings.training.task}"))
     parameters = settings.training.task_parameters
     if parameters.get("loss", "cross-entropy") != "cross-entropy" or "class-weights" in parameters:
@@ -292,13 +319,16 @@ def _require_measured(settings: StudySettings) -> None:
 
 def _unmeasured(case: str) -> str:
     return (
-        f"no settings are suggested for {case}: the rule was measured with task logistic-regression in the schemes "
-        "parallel and sequential. Take a template, and try it with `wardround simulate` on records of your own"
+        f"no settings are suggested for {case}: the rule was measured with tasks logistic-regression and additive in "
+        "the schemes parallel and sequential. Take a template, and try it with `wardround simulate` on records of your "
+        "own"
     )
 
 
 def numbers_of(settings: StudySettings, patients: Sequence[int] = ()) -> PublicNumbers:
     """Return the public numbers in the settings of a logistic regression. Arguments are as in `suggested`.
+
+    An additive model counts as a logistic regression of the same columns, whose accuracy is what was measured.
 
     Raises:
         ConfigurationError: patients of another number of hospitals.
@@ -313,7 +343,8 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = ()) -> PublicN
     hospitals = round(privacy.expected_clients)
     if len(patients) not in (0, 1, hospitals):
         raise ConfigurationError("--patients: give it once, or once for each hospital")
-    task: Any = tasks.load(training.task, training.task_parameters)
+    parameters = {name: value for name, value in training.task_parameters.items() if name != "bins"}
+    task: Any = tasks.load(_LINEAR, _without_trends(parameters))
     ranges = sum(isinstance(column, NumberColumn) and not (column.typical or column.log) for column in task.columns)
     mean = sum(patients) / len(patients) if patients else privacy.expected_batch_size / privacy.sampling_rate
     return PublicNumbers(
@@ -324,6 +355,19 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = ()) -> PublicN
         classes=task.classes,
         ranges=ranges / len(task.columns),
     )
+
+
+def _without_trends(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters as a logistic regression takes them."""
+    from private_learning.tasks.columns import PREFIX, TRENDS
+
+    def plain(text: str) -> str:
+        return ";".join(part for part in text.split(";") if part.strip() not in TRENDS)
+
+    return {
+        name: plain(value) if name.startswith(PREFIX) and isinstance(value, str) else value
+        for name, value in parameters.items()
+    }
 
 
 def _with_commonest(numbers: PublicNumbers, commonest: float | None) -> PublicNumbers:

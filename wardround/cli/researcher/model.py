@@ -163,6 +163,13 @@ def export(
     model: ModelFile,
     onnx: Annotated[Path | None, typer.Option(help="ONNX file to write")] = None,
     torch: Annotated[Path | None, typer.Option(help="file to write (.pt2) for torch.export.load")] = None,
+    curves: Annotated[Path | None, typer.Option(help="picture (.svg) of an additive model's curves")] = None,
+    interpret: Annotated[
+        Path | None, typer.Option(help="an additive model as JSON of InterpretML's boosting machines")
+    ] = None,
+    settings: Annotated[
+        Path | None, typer.Option(help="the study's settings (.toml or .json), for bands around the curves")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="example records for a task without examples. They are not written")
     ] = None,
@@ -175,9 +182,9 @@ def export(
 ) -> None:
     """Write a model for other programs, from encoded inputs to probabilities, after checking its predictions."""
     with plain_errors():
-        if onnx is None and torch is None:
-            raise typer.BadParameter("give --onnx FILE, --torch FILE or both")
-        for path in (onnx, torch):
+        if (onnx, torch, curves, interpret) == (None,) * 4:
+            raise typer.BadParameter("give --onnx FILE, --torch, --curves or --interpret")
+        for path in (onnx, torch, curves, interpret):
             require_writable(path)
         from client_sdk.released import load_model
         from client_sdk.released.export import to_onnx, to_torch
@@ -189,6 +196,22 @@ def export(
         for path, make in ((onnx, to_onnx), (torch, to_torch)):
             if path is not None:
                 _written(path, make(released, examples))
+        _write_curves(released, curves, interpret, settings)
+
+
+def _write_curves(model: ReleasedModel, picture: Path | None, interpret: Path | None, settings: Path | None) -> None:
+    if picture is None and interpret is None:
+        return
+    from client_sdk.released.curves import curves_of
+    from client_sdk.released.curves_svg import to_svg
+    from client_sdk.released.interpret import to_interpret
+    from wardround.cli.shared.settings_file import read_settings
+
+    curves = curves_of(model, None if settings is None else read_settings(settings))
+    for path, make in ((picture, to_svg), (interpret, to_interpret)):
+        if path is not None:
+            write_durably(path, make(curves).encode(), mode=0o666)
+            say(f"{path}: {len(curves.curves)} curves")
 
 
 def _written(path: Path, exported: Exported) -> None:

@@ -142,6 +142,30 @@ def test_what_cannot_be_suggested_is_one_line(run: Run, arguments: tuple[str, ..
     assert "Traceback" not in said
 
 
+RANGES = {"label": "ill", "column.age": "18..90; increasing", "column.chol": "100..400; missing=240"}
+
+
+@pytest.mark.parametrize(("patients", "offered"), [("500", False), ("20000", True)])
+def test_curves_are_offered_where_public_numbers_say_so(run: Run, tmp_path: Path, patients: str, offered: bool) -> None:
+    def asked(task: str, parameters: dict[str, Any]) -> tuple[StudySettings, str]:
+        path = write_settings(
+            tmp_path / f"{task}.json", training={"task": task, "task_parameters": parameters}, bayesian=False
+        )
+        said = run("plan", str(path), "--suggest", "--patients", patients, "-o", str(tmp_path / f"{task}.toml")).stderr
+        return read_settings(tmp_path / f"{task}.toml"), " ".join(said.split())
+
+    plain = {name: text.replace("; increasing", "") for name, text in RANGES.items()}
+    linear, said_of_linear = asked("logistic-regression", plain)
+    curves, said_of_curves = asked("additive", RANGES | {"bins": 20})
+    assert ("task additive was as accurate or better" in said_of_linear) == offered
+    assert ("task additive was measured to lose" in said_of_curves) == (not offered)
+    # The same columns: the same forecast and the same noise.
+    assert said_of_curves.partition("accuracy: ")[2] == said_of_linear.partition("accuracy: ")[2]
+    assert curves.privacy.noise_multiplier == linear.privacy.noise_multiplier
+    assert curves.training.optimiser.learning_rate != linear.training.optimiser.learning_rate
+    assert curves.training.task_parameters["column.age"] == "18..90; increasing"
+
+
 def test_a_study_of_another_kind_is_told_so(run: Run, tmp_path: Path) -> None:
     weighted = {"task_parameters": {"label": "ill", "column.age": "0..9", "class-weights": "1|2"}}
     for name, training in (("task", {"task": "mlp"}), ("clipping", {"clipping": "per-layer"}), ("loss", weighted)):

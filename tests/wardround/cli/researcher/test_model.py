@@ -20,6 +20,7 @@ from tests.factories.commands import Run, finished, write_records, write_setting
 from tests.factories.live_coordinator import Live
 from tests.factories.released import TABLE, TASKS, write_model
 from tests.factories.settings import settings
+from wardround.cli.lead.templates import study_text
 from wardround.cli.researcher.model import predict
 
 NEW = "patient,age,chol,thal,sick\np1,40,,3,1\np2,100,300,,0\n17,18,100,7,1\n"
@@ -139,6 +140,27 @@ def test_a_posterior_s_intervals_stand_beside_the_predictions(run: Run, model: s
     assert all(row["probability_1_low"] < row["probability_1"] < row["probability_1_high"] for row in found)
     assert "has no posterior" in run("predict", model, "--data", data, "--interval", "0.9", code=1).stderr
     assert "between 0 and 1" in run("predict", str(bayesian), "--data", data, "--interval", "90", code=1).stderr
+
+
+def test_curves_are_drawn_and_written_for_interpret(run: Run, model: str, tmp_path: Path) -> None:
+    additive = str(write_model(tmp_path / "a.safetensors", "additive", TASKS["additive"]))
+    chosen = settings(training={"task": "additive", "task_parameters": dict(TASKS["additive"])})
+    stated, picture, document = tmp_path / "study.toml", tmp_path / "curves.svg", tmp_path / "model.json"
+    stated.write_text(study_text(chosen.as_json()))
+    run("export", additive, "--curves", str(picture), "--interpret", str(document), "--settings", str(stated))
+    assert "noise alone" in picture.read_text()
+    assert [feature["name"] for feature in json.loads(document.read_text())["ebm"]["features"]] == [
+        "age",
+        "chol",
+        "thal",
+    ]
+    # Neither is overwritten, and another task's model has none.
+    assert "exists" in run("export", additive, "--curves", str(picture), code=1).stderr
+    assert "only a model of task additive" in run("export", model, "--curves", str(tmp_path / "b"), code=1).stderr
+    stated.write_text(study_text(settings().as_json()))
+    wrong = run("export", additive, "--curves", str(tmp_path / "c"), "--settings", str(stated), code=1).stderr
+    assert "not the settings of the model's study" in wrong
+    assert not (tmp_path / "c").exists()
 
 
 @pytest.mark.parametrize(
