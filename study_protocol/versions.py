@@ -32,6 +32,8 @@ COHORTS = 4
 LACKING_COLUMNS = 4
 # From this number on programs read ledgers that name people.
 NAMED_PEOPLE = 4
+# From this number on programs read the section `monitoring`, and questions with `calibration` or `first_record`.
+MONITORING = 4
 _COLUMN_OPTIONS = {"site-may-lack", "unmapped-is-missing"}
 # From this number on programs read every question that may be chosen now.
 ALL_QUESTIONS = MARGINALS
@@ -115,6 +117,10 @@ def _names_an_audit(settings: Settings) -> bool:
     return settings.get("audit_sha256") is not None
 
 
+def _monitors(settings: Settings) -> bool:
+    return settings.get("monitoring") is not None
+
+
 # One line each. A key that older settings do not have is read with `get`.
 REQUIREMENTS = (
     Requirement(2, "sums under masks", _masked),
@@ -129,6 +135,7 @@ REQUIREMENTS = (
     Requirement(MARGINALS, "synthetic records (section synthesis)", _synthesises),
     Requirement(LACKING_COLUMNS, "columns with site-may-lack or unmapped-is-missing", _lets_columns_lack),
     Requirement(MARGINALS, "a page of an audit (audit_sha256)", _names_an_audit),
+    Requirement(MONITORING, "questions about later patients (section monitoring)", _monitors),
     Requirement(COHORTS, "patients and columns from OMOP (section cohort)", _has_cohort),
 )
 

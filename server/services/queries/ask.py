@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, time
 
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 
 from accounting.budget.budget import Budget
 from accounting.errors import InvalidArgument
@@ -24,6 +25,7 @@ from server.services.queries.show import consents, find, view
 from server.services.tampered_studies import stopping_where_rows_differ
 from study_protocol.documents.by_hospital import fault_of_distances
 from study_protocol.queries.kinds.distances import Distances
+from study_protocol.study.monitoring import window_in
 from study_protocol.study.queries import Consent, Query, QueryDocument, QueryForecast
 from study_protocol.study.reasons import REFUSED_BY_HOSPITALS
 
@@ -42,7 +44,7 @@ def forecast(coordinator: Coordinator, study: str, request: QueryDocument) -> Qu
         cost, budget = _cost(row, document), budget_of(tx, coordinator.signer, row)
         require_queries_as_charged(tx, row, document.digest())
         earlier = find_same(tx, row, document)
-        supposed = budget.supposing([*reserved(tx, row), *_kept_after(row, document)])
+        supposed = budget.supposing([*reserved(tx, row, besides=document), *_kept_after(row, document)])
         authorisation, noise = supposed.authorise_query(cost), noise_of(document, rows.settings_of(row), row.quorum)
         # Its cost is charged or kept already.
         is_repeated = earlier is not None and earlier.state != "failed"
@@ -84,17 +86,19 @@ def ask(coordinator: Coordinator, study: str, request: QueryDocument, *, with_cl
             raise Rejected("study-finished", "the study is finished: its answers stay, and it takes no more queries")
         _require_never_opened(tx, row, document)
         _require_model(tx, row, document)
-        reserved_costs, later_costs = reserved(tx, row), _kept_after(row, document)
+        reserved_costs, later_costs = reserved(tx, row, besides=document), _kept_after(row, document)
         account = lock_account(tx, coordinator.signer, row)
+        window = _require_window(tx, row, document, account.budget)
         supposed = account.budget.supposing([*reserved_costs, *later_costs])
         _require_fits(supposed, cost, len(reserved_costs), later_costs)
         record_operated(coordinator, tx, row, "ask", account, query=document.digest())
-        query = earlier or queue(tx, row, document)
+        # Hospitals need weeks for their next snapshot, and every window's cost is kept as long as the study lives.
+        query = earlier or queue(tx, row, document, keeps=window is None)
         if earlier is not None:
             # A hospital that refused may consent now.
             conditions = (ConsentRow.study_id == row.id, ConsentRow.query == earlier.number)
             tx.session.execute(delete(ConsentRow).where(*conditions))
-            requeue(tx, row, earlier)
+            requeue(tx, row, earlier, keeps=window is None)
         return Written(view(coordinator, tx, row, query, with_clients=with_clients), created=earlier is None)
 
     return stopping_where_rows_differ(coordinator, lambda: coordinator.database.write("ask-query", work))
@@ -141,7 +145,7 @@ def _cost(study: StudyRow, document: QueryDocument) -> QueryCost:
     settings = rows.settings_of(study)
     if settings.statistics is None:
         raise Rejected("no-queries", "this study takes no queries: its settings have no section statistics")
-    if document.question.bears == "evaluated" and settings.evaluation is None:
+    if document.question.bears == "evaluated" and settings.evaluation is None and window_in(document) is None:
         raise Rejected(
             "no-evaluation",
             "this study evaluates no model on its patients: its settings have no section evaluation, which sets some "
@@ -206,6 +210,35 @@ def _require_model(tx: Transaction, study: StudyRow, document: QueryDocument) ->
         raise Rejected(
             "unknown-model", f"the study has released no model {number}: a round's model has the number of the round"
         )
+
+
+def _require_window(tx: Transaction, study: StudyRow, document: QueryDocument, budget: Budget) -> int | None:
+    """Return the number of the window of later patients that a question asks about, or None if it asks about none.
+
+    Raises:
+        Rejected: `invalid-request`: no window of the settings, one that was asked about, or one that is not due.
+    """
+    if window_in(document) is None:
+        return None
+    monitoring = rows.settings_of(study).monitoring
+    number = None if monitoring is None else monitoring.window_of(document)
+    if monitoring is None or number is None:
+        raise Rejected(
+            "invalid-request",
+            "first_record: not a window of the study's section monitoring. `wardround monitor ask` asks about those",
+        )
+    if budget.authorise().is_allowed:
+        raise Rejected("invalid-request", "the study still trains: later patients are asked about once it has ended")
+    due = datetime.combine(monitoring.due_on(number), time.min, UTC)
+    if tx.now() < due.timestamp():
+        raise Rejected("invalid-request", f"window {number} is asked about from {due.date()} on, by this clock")
+    others = (QueryRow.study_id == study.id, QueryRow.sha256 != document.digest())
+    for other in tx.session.scalars(select(QueryRow.document).where(*others)):
+        if monitoring.window_of(QueryDocument.model_validate(other)) == number:
+            raise Rejected(
+                "invalid-request", f"window {number} was asked about another model: each is asked about once"
+            )
+    return number
 
 
 def _kept_after(study: StudyRow, document: QueryDocument) -> tuple[QueryCost, ...]:

@@ -68,8 +68,12 @@ def _own(directory: Path, query: Query) -> Iterator[str]:
     from client_sdk.guard.charges import Charge, epsilon_spent
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.policy import SitePolicy
+    from study_protocol.study.monitoring import window_in
 
-    charge, policy = Charge.of_query(query.document.cost()), SitePolicy.in_force(directory)
+    charge, policy = (
+        Charge.of_query(query.document.cost(), later=window_in(query.document) is not None),
+        SitePolicy.in_force(directory),
+    )
     for path in sorted((directory / "ledgers").glob("*.db")):
         with HospitalLedger.open(path, read_only=True) as ledger:
             if ledger.opened(query.study) is None:
