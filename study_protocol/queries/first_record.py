@@ -76,7 +76,7 @@ def first_days(columns: Mapping[str, Column], column: str, patients: Sequence[st
     days = read_days(column_of(columns, column)).values
     places: dict[str, int] = {}
     place = np.array([places.setdefault(patient, len(places)) for patient in patients], np.int64)
-    # A minimum with NaN is NaN, in either order.
     first = np.full(len(places), np.inf)
-    np.minimum.at(first, place, days)
-    return first[place]
+    # An unknown day comes before all others of its patient.
+    np.minimum.at(first, place, np.where(np.isnan(days), -np.inf, days))
+    return np.where(np.isfinite(first), first, np.nan)[place]
