@@ -31,7 +31,7 @@ _CALIBRATED: Final[Mapping[str, float]] = MappingProxyType({SLOPE: 1.0, IN_THE_L
 
 
 @dataclass(frozen=True)
-class Figure:
+class WindowFigure:
     """One measure of one window. error: of noise and sampling together, None where there is no estimate."""
 
     estimate: float | None
@@ -69,9 +69,9 @@ def threshold_of(monitoring: MonitoringSettings) -> float:
     return min(ends, key=lambda end: abs(end - (monitoring.question.centre or 0.5)))
 
 
-def figures_of(answer: Answer, threshold: float) -> dict[str, Figure]:
+def figures_of(answer: Answer, threshold: float) -> dict[str, WindowFigure]:
     """Return the measures of a window's answer, about all patients. threshold: of net benefit."""
-    figures: dict[str, Figure] = {}
+    figures: dict[str, WindowFigure] = {}
     for table in answer.tables:
         for values in table.rows:
             row = dict(zip(table.columns, values, strict=True))
@@ -93,30 +93,30 @@ def limit_of(monitoring: MonitoringSettings, measure: str) -> float:
 
 
 def statistics_of(
-    monitoring: MonitoringSettings, windows: Mapping[int, Mapping[str, Figure]], measure: str
+    monitoring: MonitoringSettings, windows: Mapping[int, Mapping[str, WindowFigure]], measure: str
 ) -> dict[int, float]:
     """Return the statistic of each window that has a figure of this measure, by its number."""
-    known: list[tuple[int, float, float]] = []
+    figures: list[tuple[int, float, float]] = []
     for number in sorted(windows):
         figure = windows[number].get(measure)
         if figure is not None and figure.estimate is not None and figure.error:
-            known.append((number, figure.estimate, figure.error))
+            figures.append((number, figure.estimate, figure.error))
     reference, error = _CALIBRATED[measure], 0.0
     if monitoring.reference == "first-window":
-        if not known or known[0][0] != 1:
+        if not figures or figures[0][0] != 1:
             return {}
-        (_, reference, error), *known = known
-    found: dict[int, float] = {}
-    for place, (number, _, _) in enumerate(known):
-        pair = known[max(place - 1, 0) : place + 1]
+        (_, reference, error), *figures = figures
+    by_window: dict[int, float] = {}
+    for place, (number, _, _) in enumerate(figures):
+        pair = figures[max(place - 1, 0) : place + 1]
         precision = sum(1 / each**2 for _, _, each in pair)
         mean = sum((estimate - reference) / each**2 for _, estimate, each in pair) / precision
         # The reference's own error is in every difference alike.
-        found[number] = mean / math.sqrt(1 / precision + error**2)
-    return found
+        by_window[number] = mean / math.sqrt(1 / precision + error**2)
+    return by_window
 
 
-def alarms_of(monitoring: MonitoringSettings, windows: Mapping[int, Mapping[str, Figure]]) -> list[Alarm]:
+def alarms_of(monitoring: MonitoringSettings, windows: Mapping[int, Mapping[str, WindowFigure]]) -> list[Alarm]:
     """Return every alarm, in the order of the windows. windows: number -> measure -> its figure."""
     alarms = [
         Alarm(measure, number, statistic, limit_of(monitoring, measure))
@@ -137,18 +137,18 @@ def rule_in_words(monitoring: MonitoringSettings) -> str:
     )
 
 
-def _figure(row: Mapping[str, Any]) -> Figure:
+def _figure(row: Mapping[str, Any]) -> WindowFigure:
     noise, sampling = row[DP_ERROR], row[SAMPLING_ERROR]
     error = None if noise is None or sampling is None else math.hypot(float(noise), float(sampling))
-    return Figure(row[ESTIMATE], error, row[LOW], row[HIGH])
+    return WindowFigure(row[ESTIMATE], error, row[LOW], row[HIGH])
 
 
-def words_of(figures: Mapping[str, Figure]) -> list[str]:
+def words_of(figures: Mapping[str, WindowFigure]) -> list[str]:
     """Return each of `MEASURES` as "0.98 (0.85 to 1.11)", or a dash where there is none."""
     return [_in_words(figures.get(measure)) for measure in MEASURES]
 
 
-def _in_words(figure: Figure | None) -> str:
+def _in_words(figure: WindowFigure | None) -> str:
     if figure is None or figure.estimate is None:
         return "–"
     ends = "" if figure.low is None or figure.high is None else f" ({figure.low:.3g} to {figure.high:.3g})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,9 +25,11 @@ from wardround.cli.shared.shared import (
 if TYPE_CHECKING:
     from client_sdk.api.client import Client
     from study_protocol.queries.answer import Answer
-    from study_protocol.study.control_chart import Figure
+    from study_protocol.study.control_chart import WindowFigure
     from study_protocol.study.monitoring import MonitoringSettings
     from study_protocol.study.queries import Query
+
+    Windows = Mapping[int, Mapping[str, WindowFigure]]
 
 Window = Annotated[
     int | None, typer.Option("--window", help="only this window, from 1. Default: all that are due", min=1)
@@ -48,28 +51,21 @@ def ask(
     as_json: AsJson = False,
 ) -> None:
     """Ask about the windows of later patients that are due. A window that was asked about is not asked again."""
-    from client_sdk.api.answered import Answered
     from client_sdk.errors import ConfigurationError
 
     with plain_errors(), operator(server, key_file) as client:
         monitoring = _monitoring(client, study)
         if window is not None and window > monitoring.windows:
             raise ConfigurationError(f"--window {window}: the study has {monitoring.windows} windows")
-        asked = _by_window(client, study, monitoring)
-        numbers = _due(monitoring, asked) if window is None else [window]
+        numbers = _due(monitoring, _by_window(client, study, monitoring)) if window is None else [window]
         model = _newest_model(client, study)
-        shown: list[Query] = []
-        for number in numbers:
-            result = client.ask(study, monitoring.document(number, model), wait=False)
-            shown.append(result.query if isinstance(result, Answered) else result)
+        queries = [client.ask_query(study, monitoring.document(number, model)) for number in numbers]
     if as_json:
-        print_json([query.model_dump(mode="json") for query in shown])
+        print_json([query.model_dump(mode="json") for query in queries])
         return
-    for number, query in zip(numbers, shown, strict=True):
-        say(
-            f"window {number} is query {query.number}: {query.state}. Hospitals answer on records of data version "
-            f"{monitoring.data_version(number)}"
-        )
+    for number, query in zip(numbers, queries, strict=True):
+        version = monitoring.data_version(number)
+        say(f"window {number} is query {query.number}: {query.state}. Hospitals answer on records of version {version}")
     if not numbers:
         say("no window is due that was not asked about")
 
@@ -83,55 +79,52 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the control chart of the released model on later patients, and its alarms."""
-    from study_protocol.study.control_chart import (
-        MEASURES,
-        SHARES,
-        alarms_of,
-        figures_of,
-        limit_of,
-        rule_in_words,
-        statistics_of,
-        threshold_of,
-        words_of,
-    )
+    from study_protocol.study.control_chart import figures_of, threshold_of
 
     with plain_errors(), reader(study, server, key_file, home) as client:
         if coordinator_key is not None:
             client.coordinator_key = coordinator_key
         monitoring = _monitoring(client, study)
-        asked, windows = _by_window(client, study, monitoring), dict[int, dict[str, Figure]]()
-        threshold = threshold_of(monitoring)
-        for number, query in asked.items():
-            if query.state == "answered":
-                windows[number] = figures_of(_answer(client, study, query), threshold)
-    alarms = alarms_of(monitoring, windows)
+        queries = _by_window(client, study, monitoring)
+        answers = {
+            number: _answer(client, study, query) for number, query in queries.items() if query.state == "answered"
+        }
+    threshold = threshold_of(monitoring)
+    windows = {number: figures_of(answer, threshold) for number, answer in answers.items()}
     if as_json:
-        print_json(
-            {
-                "study": study,
-                "net_benefit_threshold": threshold,
-                "limits": {measure: limit_of(monitoring, measure) for measure in SHARES},
-                "windows": [
-                    _entry(monitoring, number, asked.get(number), windows.get(number))
-                    for number in range(1, monitoring.windows + 1)
-                ],
-                "statistics": {measure: statistics_of(monitoring, windows, measure) for measure in SHARES},
-                "alarms": [asdict(alarm) | {"in_words": alarm.in_words} for alarm in alarms],
-            }
-        )
-        return
-    rows = [
-        [str(number), f"{entry['first_day']} to {entry['end']}", entry["state"], *words_of(windows.get(number, {}))]
-        for number in range(1, monitoring.windows + 1)
-        for entry in [_entry(monitoring, number, asked.get(number), None)]
-    ]
-    columns = ["window", "first records from, before", "state", *MEASURES[:3], f"{MEASURES[3]} at {threshold:g}"]
+        print_json({"study": study, **_as_json(monitoring, queries, windows)})
+    else:
+        _print(study, monitoring, queries, windows)
+
+
+def _as_json(monitoring: MonitoringSettings, queries: Mapping[int, Query], windows: Windows) -> dict[str, Any]:
+    from study_protocol.study.control_chart import SHARES, alarms_of, limit_of, statistics_of, threshold_of
+
+    numbers = range(1, monitoring.windows + 1)
+    return {
+        "net_benefit_threshold": threshold_of(monitoring),
+        "limits": {measure: limit_of(monitoring, measure) for measure in SHARES},
+        "statistics": {measure: statistics_of(monitoring, windows, measure) for measure in SHARES},
+        "windows": [_entry(monitoring, number, queries.get(number), windows.get(number, {})) for number in numbers],
+        "alarms": [asdict(alarm) | {"in_words": alarm.in_words} for alarm in alarms_of(monitoring, windows)],
+    }
+
+
+def _print(study: str, monitoring: MonitoringSettings, queries: Mapping[int, Query], windows: Windows) -> None:
+    from study_protocol.study.control_chart import MEASURES, alarms_of, rule_in_words, threshold_of, words_of
+
+    rows: list[list[str]] = []
+    for number in range(1, monitoring.windows + 1):
+        entry = _entry(monitoring, number, queries.get(number), {})
+        days = f"{entry['first_day']} to {entry['end']}"
+        rows.append([str(number), days, entry["state"], *words_of(windows.get(number, {}))])
+    columns = ["window", "first records from, before", "state", *MEASURES[:-1]]
+    columns.append(f"{MEASURES[-1]} at {threshold_of(monitoring):g}")
     table(f"Model of {study} on later patients", columns, rows)
     say(rule_in_words(monitoring))
-    for alarm in alarms:
-        say(f"ALARM, {alarm.in_words}")
-    if not alarms:
-        say("no alarm")
+    alarms = alarms_of(monitoring, windows)
+    for line in [f"ALARM, {alarm.in_words}" for alarm in alarms] or ["no alarm"]:
+        say(line)
 
 
 def _monitoring(client: Client, study: str) -> MonitoringSettings:
@@ -151,7 +144,7 @@ def _by_window(client: Client, study: str, monitoring: MonitoringSettings) -> di
     return {number: query for number, query in queries if number is not None}
 
 
-def _due(monitoring: MonitoringSettings, asked: dict[int, Query]) -> list[int]:
+def _due(monitoring: MonitoringSettings, queries: Mapping[int, Query]) -> list[int]:
     """Return the windows that are due today and not asked about, or that failed."""
     from datetime import UTC, datetime
 
@@ -160,7 +153,7 @@ def _due(monitoring: MonitoringSettings, asked: dict[int, Query]) -> list[int]:
     return [
         number
         for number in range(1, monitoring.windows + 1)
-        if monitoring.due_on(number) <= today and (number not in asked or asked[number].state == "failed")
+        if monitoring.due_on(number) <= today and (number not in queries or queries[number].state == "failed")
     ]
 
 
@@ -182,7 +175,7 @@ def _answer(client: Client, study: str, listed: Query) -> Answer:
 
 
 def _entry(
-    monitoring: MonitoringSettings, number: int, query: Query | None, figures: dict[str, Figure] | None
+    monitoring: MonitoringSettings, number: int, query: Query | None, figures: Mapping[str, WindowFigure]
 ) -> dict[str, Any]:
     window = monitoring.window(number)
     return {
@@ -192,5 +185,5 @@ def _entry(
         "due_on": str(monitoring.due_on(number)),
         "query": None if query is None else query.number,
         "state": "not asked" if query is None else query.state,
-        "figures": {measure: asdict(figure) for measure, figure in (figures or {}).items()},
+        "figures": {measure: asdict(figure) for measure, figure in figures.items()},
     }
