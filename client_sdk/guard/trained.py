@@ -27,12 +27,12 @@ class TrainedPatients(DecisionMarks):
     def keep_trained(self, study: str, patients: Iterable[str]) -> None:
         """Keep who is trained on, beside those of earlier rounds. Durable on return."""
         key, before = self._stored(_KEY) or secrets.token_bytes(32), self._trained(study)
-        kept = before | {_digest(key, patient) for patient in patients}
-        if kept == before:
+        digests = before | {_digest(key, patient) for patient in patients}
+        if digests == before:
             return
         with self._writing():
             self._connection.execute(_STORE, (_KEY, key))
-            self._connection.execute(_STORE, (_TRAINED + study, b"".join(sorted(kept))))
+            self._connection.execute(_STORE, (_TRAINED + study, b"".join(sorted(digests))))
 
     def knows_trained(self, study: str) -> bool:
         """Return whether it was ever written down whom the study trains on."""

@@ -96,11 +96,7 @@ def statistics_of(
     monitoring: MonitoringSettings, windows: Mapping[int, Mapping[str, WindowFigure]], measure: str
 ) -> dict[int, float]:
     """Return the statistic of each window that has a figure of this measure, by its number."""
-    figures: list[tuple[int, float, float]] = []
-    for number in sorted(windows):
-        figure = windows[number].get(measure)
-        if figure is not None and figure.estimate is not None and figure.error:
-            figures.append((number, figure.estimate, figure.error))
+    figures = _known(windows, measure)
     reference, error = _CALIBRATED[measure], 0.0
     if monitoring.reference == "first-window":
         if not figures or figures[0][0] != 1:
@@ -114,6 +110,16 @@ def statistics_of(
         # The reference's own error is in every difference alike.
         by_window[number] = mean / math.sqrt(1 / precision + error**2)
     return by_window
+
+
+def _known(windows: Mapping[int, Mapping[str, WindowFigure]], measure: str) -> list[tuple[int, float, float]]:
+    """Return number, estimate and error of every window that has both, in order."""
+    figures: list[tuple[int, float, float]] = []
+    for number in sorted(windows):
+        figure = windows[number].get(measure)
+        if figure is not None and figure.estimate is not None and figure.error:
+            figures.append((number, figure.estimate, figure.error))
+    return figures
 
 
 def alarms_of(monitoring: MonitoringSettings, windows: Mapping[int, Mapping[str, WindowFigure]]) -> list[Alarm]:

@@ -232,9 +232,9 @@ def _require_window(tx: Transaction, study: StudyRow, document: QueryDocument, b
     due = datetime.combine(monitoring.due_on(number), time.min, UTC)
     if tx.now() < due.timestamp():
         raise Rejected("invalid-request", f"window {number} is asked about from {due.date()} on, by this clock")
-    others = (QueryRow.study_id == study.id, QueryRow.sha256 != document.digest())
-    for other in tx.session.scalars(select(QueryRow.document).where(*others)):
-        if monitoring.window_of(QueryDocument.model_validate(other)) == number:
+    of_another = (QueryRow.study_id == study.id, QueryRow.sha256 != document.digest())
+    for stored in tx.session.scalars(select(QueryRow.document).where(*of_another)):
+        if monitoring.window_of(QueryDocument.model_validate(stored)) == number:
             raise Rejected(
                 "invalid-request", f"window {number} was asked about another model: each is asked about once"
             )

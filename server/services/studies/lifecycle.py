@@ -302,10 +302,11 @@ def _require_windows(settings: AnySettings, budget: Budget) -> None:
     """Check that all windows of later patients fit, with every scheduled evaluation. Raises PlanError: they do not."""
     if (monitoring := settings.monitoring) is None:
         return
-    evaluation, cost = None if settings.evaluation is None else settings.evaluation.plan(), monitoring.cost()
-    scheduled = 0 if evaluation is None or evaluation.cost is None else evaluation.due_by(settings.rounds)
-    known = [] if evaluation is None or evaluation.cost is None else [evaluation.cost] * scheduled
-    supposed = budget.supposing([*known, *[cost] * (monitoring.windows - 1)])
+    cost, costs = monitoring.cost(), [monitoring.cost()] * (monitoring.windows - 1)
+    if settings.evaluation is not None:
+        plan = settings.evaluation.plan()
+        costs += [] if plan.cost is None else [plan.cost] * plan.due_by(settings.rounds)
+    supposed = budget.supposing(costs)
     if not supposed.authorise_query(cost).is_allowed:
         raise PlanError(
             "monitoring",

@@ -81,9 +81,9 @@ class Recalibration:
         by_noise, by_sampling = (
             math.sqrt(max(float(inverse[1] @ each @ inverse[1]), 0.0)) for each in (of_score, information)
         )
-        one = self._of_bins[:, 0, 0] * large
+        scaled = self._of_bins[:, 0, 0] * large
         value = np.array([1 + shift[1], large])
-        dp_error = np.array([by_noise, math.sqrt(noise[0] + float(one @ covariance @ one)) / derivatives[0, 0]])
+        dp_error = np.array([by_noise, math.sqrt(noise[0] + float(scaled @ covariance @ scaled)) / derivatives[0, 0]])
         sampling = np.array([by_sampling, 1 / math.sqrt(derivatives[0, 0])])
         half = NORMAL * np.hypot(dp_error, sampling)
         return Estimates(value, value, dp_error, sampling, value - half, value + half)

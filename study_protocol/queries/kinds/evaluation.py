@@ -115,6 +115,7 @@ class Evaluation(BaseQuestion):
             raise ValueError(f"groups: at most {MAX_GROUPS}, those of other and missing values among them")
         self._require_sound_bins()
         self._require_sound_range()
+        self._require_sound_calibration()
         return self
 
     def _require_fields(self) -> None:
@@ -124,10 +125,6 @@ class Evaluation(BaseQuestion):
         lacking = [name for name in needed if name not in stated]
         if lacking and self.prediction != "binary":
             raise ValueError(f"{lacking[0]}: is needed for predictions of the form {self.prediction}")
-        if (self.calibration is None) != (self.centre is None):
-            raise ValueError("calibration and centre come together")
-        if self.calibration is not None and (self.groups or self.apart):
-            raise ValueError("groups: a question with calibration is of all patients together")
         if self.centred and self.prediction != "number":
             raise ValueError(f"centred: is not for predictions of the form {self.prediction}, which sum no squares")
 
@@ -141,6 +138,12 @@ class Evaluation(BaseQuestion):
         ends = (0.0, *(self.edges or ()), 1.0)
         if any(low >= high for low, high in itertools.pairwise(ends)):
             raise ValueError("edges: rise from one to the next, all above 0 and below 1")
+
+    def _require_sound_calibration(self) -> None:
+        if (self.calibration is None) != (self.centre is None):
+            raise ValueError("calibration and centre come together")
+        if self.calibration is not None and (self.groups or self.apart):
+            raise ValueError("groups: a question with calibration is of all patients together")
 
     def _require_sound_range(self) -> None:
         if self.low is None or self.high is None or self.largest_error is None:
