@@ -85,10 +85,10 @@ def ask(coordinator: Coordinator, study: str, request: QueryDocument, *, with_cl
         if row.state == "finished":
             raise Rejected("study-finished", "the study is finished: its answers stay, and it takes no more queries")
         _require_never_opened(tx, row, document)
-        _require_model(tx, row, document)
         reserved_costs, later_costs = reserved(tx, row, besides=document), _kept_after(row, document)
         account = lock_account(tx, coordinator.signer, row)
         window = _require_window(tx, row, document, account.budget)
+        _require_model(tx, row, document)
         supposed = account.budget.supposing([*reserved_costs, *later_costs])
         _require_fits(supposed, cost, len(reserved_costs), later_costs)
         record_operated(coordinator, tx, row, "ask", account, query=document.digest())
