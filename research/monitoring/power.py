@@ -151,8 +151,8 @@ def main() -> None:
     options = parser.parse_args()
     noise = noise_for(options.epsilon)
     print(f"noise multiplier {noise:.3f}, delta {DELTA:g}, {options.patients} patients a window, {options.runs} runs")
-    print("| outcome | AUC | error of the slope | covered % | found (slope .8 / 1.2) % | false alarms a year % ")
-    print("| found, first window % | false alarms, first window % |")
+    names = ("outcome", "AUC", "error", "covered %", "found (.8 / 1.2) %", "false alarms %", "found, first window %")
+    print(f"| {' | '.join((*names, 'false alarms, first window %'))} |")
     for seed, (rate, area) in enumerate(CASES):
         print(line(rate, area, options.runs, options.patients, noise, seed), flush=True)
 

@@ -46,8 +46,6 @@ class MonitoringSettings(Message):
     def _asks_for_the_slope(self) -> Self:
         if self.question.calibration is None:
             raise ValueError("question: needs prediction binary, calibration and centre: alarms follow the slope")
-        if self.question.first_record is not None:
-            raise ValueError("question: leave first_record out, the windows follow from first_day and every_days")
         # Not before the calendar ends.
         self.window(self.windows)
         return self

@@ -141,7 +141,7 @@ def test_no_other_window_and_no_second_model(coordinator: Coordinator) -> None:
     hospitals = opened(coordinator)
     model = train(coordinator, hospitals)
     assert asks(coordinator, monitoring().document(1, model)) == 1
-    assert "released no model 2" in refused(coordinator, monitoring().document(1, 2))
+    assert "another model" in refused(coordinator, monitoring().document(1, 2))
     dumped = monitoring().document(1, model).model_dump(mode="json")
     dumped["question"]["first_record"] |= {"first_day": "2026-01-02", "end": "2026-04-02"}
     assert "not a window" in refused(coordinator, QueryDocument.model_validate(dumped))
