@@ -166,7 +166,7 @@ def choice_of(opened: Mapping[str, Any] | None) -> GradientChoice | None:
 def _later(training: LocalTraining, records: Records, monitoring: MonitoringSettings) -> EvaluatedPatients:
     """Return everybody, for questions about a window. Raises as `_evaluated`."""
     try:
-        require_form(training.task, monitoring.question)
+        require_form(training.task, monitoring.question.of(1))
     except Refused as refused:
         raise ConfigurationError(f"monitoring.question: {refused.detail}") from refused
     _require_one_input_a_row(training, records)

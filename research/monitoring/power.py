@@ -112,7 +112,7 @@ def _figure(estimates: Estimates, place: int) -> WindowFigure:
 
 
 def monitoring(reference: str) -> MonitoringSettings:
-    question = {"prediction": "binary", "noise_multiplier": 13.0, "edges": EDGES, "calibration": 2.0, "centre": 0.2}
+    question = {"noise_multiplier": 13.0, "edges": EDGES, "calibration": WEIGHT, "centre": 0.2}
     return MonitoringSettings.model_validate(
         {"column": "seen", "first_day": "2027-01-01", "windows": 40, "question": question, "reference": reference}
     )

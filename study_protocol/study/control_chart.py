@@ -65,8 +65,7 @@ class Alarm:
 
 def threshold_of(monitoring: MonitoringSettings) -> float:
     """Return the threshold at which net benefit is drawn: the inner edge nearest to the question's centre."""
-    ends = monitoring.question.ends[1:-1]
-    return min(ends, key=lambda end: abs(end - (monitoring.question.centre or 0.5)))
+    return min(monitoring.question.edges, key=lambda end: abs(end - monitoring.question.centre))
 
 
 def figures_of(answer: Answer, threshold: float) -> dict[str, WindowFigure]:

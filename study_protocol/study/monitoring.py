@@ -14,13 +14,42 @@ from pydantic import Field, model_validator
 
 from accounting.plan.queries import QueryCost
 from study_protocol.queries.first_record import Day, FirstRecord
-from study_protocol.queries.kinds.evaluation import Evaluation
+from study_protocol.queries.kinds.evaluation import MAX_BINS, Evaluation
+from study_protocol.queries.question import MAX_NOISE, MIN_NOISE
 from study_protocol.queries.variables import ColumnName
-from study_protocol.study.evaluation import ScheduledQuestion
 from study_protocol.study.queries import QueryDocument
-from study_protocol.wire.values import Message, Probability, Whole
+from study_protocol.wire.values import Finite, Message, Positive, Probability, Whole
 
 DAYS_OF_A_YEAR = 365.25
+
+
+class MonitoringQuestion(Message):
+    """What is asked about every window: bins of the predicted probability by outcome, and the calibration slope."""
+
+    noise_multiplier: Annotated[Finite, Field(ge=MIN_NOISE, le=MAX_NOISE)] = Field(
+        description="standard deviation of the whole noise / the most that one patient changes. More: less ε"
+    )
+    edges: Annotated[tuple[Probability, ...], Field(min_length=1, max_length=MAX_BINS - 1)] = Field(
+        description="ends of the bins inside (0, 1), rising: about five bins, evenly spread on the logit scale"
+    )
+    calibration: Annotated[Positive, Field(ge=0.1, le=10)] = Field(
+        default=2.0, description="weight of the calibration slope beside the bins"
+    )
+    centre: Probability = Field(description="a usual probability, such as 1.5 times the share with the outcome")
+    rows: Literal["first", "last", "mean", "any"] = Field(
+        default="first", description="of a patient with several rows, as in questions of kind evaluation"
+    )
+
+    def of(self, model: int, window: FirstRecord | None = None) -> Evaluation:
+        """Return the question about a released model. Raises ValueError: the edges do not rise."""
+        return Evaluation.model_validate(
+            {"kind": "evaluation", "prediction": "binary", "model": model, "first_record": window, **self.model_dump()}
+        )
+
+    @model_validator(mode="after")
+    def _is_a_question(self) -> Self:
+        self.of(0)
+        return self
 
 
 class MonitoringSettings(Message):
@@ -40,13 +69,10 @@ class MonitoringSettings(Message):
     false_alarms: Annotated[Probability, Field(ge=0.001, le=0.5)] = Field(
         default=0.05, description="the most that the probability of a false alarm is in a year without a drift"
     )
-    question: ScheduledQuestion = Field(description="a question of kind evaluation, binary and with calibration")
+    question: MonitoringQuestion = Field(description="what is asked about every window")
 
     @model_validator(mode="after")
-    def _asks_for_the_slope(self) -> Self:
-        if self.question.calibration is None:
-            raise ValueError("question: needs prediction binary, calibration and centre: alarms follow the slope")
-        # Not before the calendar ends.
+    def _ends_within_the_calendar(self) -> Self:
         self.window(self.windows)
         return self
 
@@ -76,9 +102,9 @@ class MonitoringSettings(Message):
 
     def document(self, number: int, model: int) -> QueryDocument:
         """Return the question of a window about a released model."""
-        entries = self.question.of(model).model_dump(mode="json")
-        entries["first_record"] = self.window(number).model_dump(mode="json")
-        return QueryDocument(question=Evaluation.model_validate(entries), data_version=self.data_version(number))
+        return QueryDocument(
+            question=self.question.of(model, self.window(number)), data_version=self.data_version(number)
+        )
 
     def window_of(self, document: QueryDocument) -> int | None:
         """Return the number of the window that this question asks about, or None if it is not that of a window."""

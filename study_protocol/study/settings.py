@@ -140,10 +140,8 @@ class StudySettings(Message):
         scheduled = 0 if self.evaluation is None else self.evaluation.plan().due_by(self.rounds)
         if (least := scheduled + monitoring.windows) > self.statistics.max_queries:
             raise ValueError(f"statistics.max_queries must be at least {least}: so many questions are scheduled")
-        if monitoring.question.cells > self.statistics.max_cells:
-            raise ValueError(
-                f"statistics.max_cells must be at least {monitoring.question.cells}, as monitoring.question has"
-            )
+        if (cells := monitoring.cost().cells) > self.statistics.max_cells:
+            raise ValueError(f"statistics.max_cells must be at least {cells}, as monitoring.question has")
         return self
 
     @model_validator(mode="after")

@@ -26,7 +26,7 @@ from tests.factories.settings import limit, settings_json
 from tests.factories.studies import FakeClock
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
-QUESTION = {"prediction": "binary", "noise_multiplier": 0.02, "edges": [0.3, 0.5], "calibration": 2.0, "centre": 0.4}
+QUESTION = {"noise_multiplier": 0.02, "edges": [0.3, 0.5], "centre": 0.4}
 MONITORING = {"column": "seen", "first_day": "2026-01-01", "every_days": 90, "windows": 2, "question": QUESTION}
 # The clock stands at 15 January 2027.
 ENDS = ("2026-04-01", "2026-06-30")

@@ -13,10 +13,8 @@ from study_protocol.study.settings import StudySettings
 from tests.factories.settings import limit, settings_json
 
 QUESTION: dict[str, Any] = {
-    "prediction": "binary",
     "noise_multiplier": 13.3,
     "edges": [0.04, 0.1, 0.22, 0.45],
-    "calibration": 2.0,
     "centre": 0.25,
 }
 SECTION: dict[str, Any] = {"column": "seen", "first_day": "2026-01-01", "windows": 4, "question": QUESTION}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from scipy.optimize import brentq
@@ -25,7 +26,8 @@ def closed_form(mu: float, delta: float = 1e-5) -> float:
         tail = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
         return float(tail) - delta
 
-    return float(brentq(excess, 1e-6, 40.0))
+    root: Any = brentq(excess, 1e-6, 40.0)
+    return float(root)
 
 
 def window() -> Charge:

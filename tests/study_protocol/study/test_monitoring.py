@@ -64,15 +64,10 @@ def test_it_waits_for_outcomes() -> None:
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
-        ({"question": QUESTION | {"calibration": None, "centre": None}}, "alarms follow the slope"),
-        (
-            {"question": {"prediction": "number", "noise_multiplier": 4.0, "low": 0, "high": 1, "largest_error": 1}},
-            "slope",
-        ),
-        (
-            {"question": QUESTION | {"first_record": {"column": "a", "first_day": "2026-01-01", "end": "2026-01-02"}}},
-            "leave first_record out",
-        ),
+        ({"question": QUESTION | {"edges": [0.4, 0.2]}}, "rise from one to the next"),
+        ({"question": QUESTION | {"edges": [0.0, 0.2]}}, "edges"),
+        ({"question": QUESTION | {"noise_multiplier": 0.0}}, "noise_multiplier"),
+        ({"question": QUESTION | {"prediction": "number"}}, "Extra inputs"),
         ({"windows": 400, "every_days": 3660}, "2200"),
         ({"first_day": "soon"}, "first_day"),
         ({"first_day": "2026-02-30"}, "first_day"),
