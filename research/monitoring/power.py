@@ -70,7 +70,7 @@ def logits_of(rate: float, area: float) -> tuple[float, float]:
         below = np.cumsum(without) - without / 2
         return float(having @ below / having.sum() / without.sum())
 
-    deviation = root(lambda tried: area_of(tried) - area, 0.05, 6.0)
+    deviation = root(lambda candidate: area_of(candidate) - area, 0.05, 6.0)
     return mean_for(deviation), deviation
 
 
@@ -89,7 +89,7 @@ class Windows:
     def intercept(self, slope: float) -> float:
         """Return the intercept with which outcomes stay as frequent."""
         before = float(self._law @ sigmoid(self._grid))
-        return root(lambda tried: float(self._law @ sigmoid(tried + slope * self._grid)) - before, -8.0, 8.0)
+        return root(lambda candidate: float(self._law @ sigmoid(candidate + slope * self._grid)) - before, -8.0, 8.0)
 
     def figures(self, slope: float, intercept: float) -> dict[str, WindowFigure]:
         logits = self._draw.normal(self._mean, self._deviation, self._patients)
@@ -120,13 +120,13 @@ def monitoring(reference: str) -> MonitoringSettings:
 
 def line(rate: float, area: float, runs: int, patients: int, noise: float, seed: int) -> str:
     windows, rules = Windows(rate, area, patients, noise, seed), [monitoring("calibrated"), monitoring("first-window")]
-    falsely, found = np.zeros(2), np.zeros((2, 2))
-    covered, told, error = np.zeros(3), 0, [float("nan")]
+    falsely, alarmed = np.zeros(2), np.zeros((2, 2))
+    covered, estimated, error = np.zeros(3), 0, [float("nan")]
     drifts = [(slope, windows.intercept(slope)) for slope in (0.8, 1.2)]
     for _ in range(runs):
         stable = {number: windows.figures(1.0, 0.0) for number in range(1, DRIFTED)}
         for figure in (each[SLOPE] for each in stable.values()):
-            told += figure.estimate is not None
+            estimated += figure.estimate is not None
             error += [] if figure.error is None else [figure.error]
             covered[0] += figure.low is not None and figure.high is not None and figure.low <= 1 <= figure.high
         for place, rule in enumerate(rules):
@@ -134,10 +134,10 @@ def line(rate: float, area: float, runs: int, patients: int, noise: float, seed:
         for drift, (slope, intercept) in enumerate(drifts):
             later = {number: windows.figures(slope, intercept) for number in range(DRIFTED, WINDOWS + 1)}
             for place, rule in enumerate(rules):
-                found[place, drift] += any(alarm.window >= DRIFTED for alarm in alarms_of(rule, stable | later))
-    percent, rates = 100 * found / runs, 100 * falsely / runs
+                alarmed[place, drift] += any(alarm.window >= DRIFTED for alarm in alarms_of(rule, stable | later))
+    percent, rates = 100 * alarmed / runs, 100 * falsely / runs
     return (
-        f"| {rate:.0%} | {area} | {np.nanmedian(error):.3f} | {100 * covered[0] / max(told, 1):.1f} "
+        f"| {rate:.0%} | {area} | {np.nanmedian(error):.3f} | {100 * covered[0] / max(estimated, 1):.1f} "
         f"| {percent[0, 0]:.0f} / {percent[0, 1]:.0f} | {rates[0]:.1f} | {percent[1, 0]:.0f} / {percent[1, 1]:.0f} "
         f"| {rates[1]:.1f} |"
     )

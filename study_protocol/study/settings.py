@@ -138,8 +138,8 @@ class StudySettings(Message):
         if self.statistics is None:
             raise ValueError("monitoring needs the section statistics, which says how many queries there may be")
         scheduled = 0 if self.evaluation is None else self.evaluation.plan().due_by(self.rounds)
-        if (least := scheduled + monitoring.windows) > self.statistics.max_queries:
-            raise ValueError(f"statistics.max_queries must be at least {least}: so many questions are scheduled")
+        if (needed := scheduled + monitoring.windows) > self.statistics.max_queries:
+            raise ValueError(f"statistics.max_queries must be at least {needed}: so many questions are scheduled")
         if (cells := monitoring.cost().cells) > self.statistics.max_cells:
             raise ValueError(f"statistics.max_cells must be at least {cells}, as monitoring.question has")
         return self

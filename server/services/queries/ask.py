@@ -44,7 +44,7 @@ def forecast(coordinator: Coordinator, study: str, request: QueryDocument) -> Qu
         cost, budget = _cost(row, document), budget_of(tx, coordinator.signer, row)
         require_queries_as_charged(tx, row, document.digest())
         earlier = find_same(tx, row, document)
-        supposed = budget.supposing([*reserved(tx, row, besides=document), *_kept_after(row, document)])
+        supposed = budget.supposing([*reserved(tx, row, without=document), *_kept_after(row, document)])
         authorisation, noise = supposed.authorise_query(cost), noise_of(document, rows.settings_of(row), row.quorum)
         # Its cost is charged or kept already.
         is_repeated = earlier is not None and earlier.state != "failed"
@@ -85,7 +85,7 @@ def ask(coordinator: Coordinator, study: str, request: QueryDocument, *, with_cl
         if row.state == "finished":
             raise Rejected("study-finished", "the study is finished: its answers stay, and it takes no more queries")
         _require_never_opened(tx, row, document)
-        reserved_costs, later_costs = reserved(tx, row, besides=document), _kept_after(row, document)
+        reserved_costs, later_costs = reserved(tx, row, without=document), _kept_after(row, document)
         account = lock_account(tx, coordinator.signer, row)
         window = _require_window(tx, row, document, account.budget)
         _require_model(tx, row, document)

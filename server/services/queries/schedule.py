@@ -41,28 +41,28 @@ def ask_next(tx: Transaction, study: StudyRow, document: QueryDocument | None) -
         queue(tx, study, document)
 
 
-def reserved(tx: Transaction, study: StudyRow, *, besides: QueryDocument | None = None) -> list[QueryCost]:
+def reserved(tx: Transaction, study: StudyRow, *, without: QueryDocument | None = None) -> list[QueryCost]:
     """Return the costs that are kept for queries on which hospitals have not decided, or whose round has not begun.
 
     Those that a synthesis under way has not led to yet are among them, and windows of later patients to come.
 
-    besides: a question whose own cost, if it is that of a window, is left out
+    without: a question whose own cost, if it is that of a window, is left out
     """
     documents = select(QueryRow.document).where(*_WAITING, QueryRow.study_id == study.id)
     waiting = [
         QueryDocument.model_validate(each).cost() for each in tx.session.scalars(documents.order_by(QueryRow.number))
     ]
-    return waiting + kept(tx, study) + _of_windows_left(tx, study, besides)
+    return waiting + kept(tx, study) + _of_windows_left(tx, study, without)
 
 
-def _of_windows_left(tx: Transaction, study: StudyRow, besides: QueryDocument | None) -> list[QueryCost]:
+def _of_windows_left(tx: Transaction, study: StudyRow, without: QueryDocument | None) -> list[QueryCost]:
     monitoring = rows.settings_of(study).monitoring
     if monitoring is None:
         return []
     # Those that have begun are charged, or supposed to be, by the ledger. Those that wait keep their cost here alone.
     begun = select(QueryRow.document).where(QueryRow.study_id == study.id, QueryRow.state.in_(("asked", "answered")))
     documents = [QueryDocument.model_validate(each) for each in tx.session.scalars(begun)]
-    over = {monitoring.window_of(each) for each in (*documents, *([] if besides is None else [besides]))}
+    over = {monitoring.window_of(each) for each in (*documents, *([] if without is None else [without]))}
     return [monitoring.cost()] * sum(number not in over for number in range(1, monitoring.windows + 1))
 
 

@@ -57,7 +57,7 @@ def ask(
         monitoring = _monitoring(client, study)
         if window is not None and window > monitoring.windows:
             raise ConfigurationError(f"--window {window}: the study has {monitoring.windows} windows")
-        numbers = _due(monitoring, _by_window(client, study, monitoring)) if window is None else [window]
+        numbers = windows_due(monitoring, _by_window(client, study, monitoring)) if window is None else [window]
         model = _newest_model(client, study)
         queries = [client.ask_query(study, monitoring.document(number, model)) for number in numbers]
     if as_json:
@@ -144,7 +144,7 @@ def _by_window(client: Client, study: str, monitoring: MonitoringSettings) -> di
     return {number: query for number, query in queries if number is not None}
 
 
-def _due(monitoring: MonitoringSettings, queries: Mapping[int, Query]) -> list[int]:
+def windows_due(monitoring: MonitoringSettings, queries: Mapping[int, Query]) -> list[int]:
     """Return the windows that are due today and not asked about, or that failed."""
     from datetime import UTC, datetime
 

@@ -21,7 +21,7 @@ from tests.factories.settings import limit
 from tests.factories.studies import FakeClock, put_model, work
 from tests.server.services.queries.test_reserved import agree, sums
 
-pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)]
 # Four windows at this noise cost about as much as a classical limit of 0.55 allows.
 FOUR = closed_form(math.sqrt(4 / 13.3**2))
 QUIET = {"noise_multiplier": 100.0, "sampling_rate": 1.0, "max_steps": 1}

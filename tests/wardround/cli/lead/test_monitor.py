@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,10 @@ from private_learning.records import Table
 from tests.factories.asking import NAMES, Site, answering_policy, enrolled
 from tests.factories.commands import Run
 from tests.factories.live_coordinator import Live
-from tests.factories.monitored_studies import SECTION, monitored_study
+from tests.factories.monitored_studies import SECTION, monitored_study, monitoring
 from tests.factories.settings import settings
+from wardround.cli.lead.monitor import windows_due
 
-pytestmark = pytest.mark.slow
 QUESTION = SECTION["question"] | {"noise_multiplier": 0.02, "edges": [0.3, 0.5, 0.7], "centre": 0.5}
 # Of two windows one is over.
 STUDY = SECTION | {"first_day": "2026-01-01", "windows": 2, "every_days": 90, "question": QUESTION}
@@ -88,6 +90,7 @@ def chart(run: Run) -> dict[str, Any]:
     return json.loads(run("monitor", "show", "registry", "--json", operator=True).stdout)
 
 
+@pytest.mark.slow
 def test_the_window_that_is_due_is_asked_about_and_shown(here: Live, run: Run, monitored: list[Site]) -> None:
     before = chart(run)
     assert [window["state"] for window in before["windows"]] == ["not asked"] * 2
@@ -113,6 +116,16 @@ def test_the_window_that_is_due_is_asked_about_and_shown(here: Live, run: Run, m
         assert words in text
 
 
+def test_windows_are_due_from_their_day_on_until_they_are_asked_about_and_again_once_they_failed() -> None:
+    today = datetime.now(UTC).date()
+    chosen = monitoring(first_day=today - timedelta(days=25), every_days=10, windows=4, wait_days=5)
+    queries: Any = {number: SimpleNamespace(state=state) for number, state in ((1, "failed"), (2, "waiting"))}
+    assert [chosen.due_on(number) <= today for number in range(1, 5)] == [True, True, False, False]
+    assert windows_due(chosen, {}) == [1, 2]
+    assert windows_due(chosen, queries) == [1]
+
+
+@pytest.mark.slow
 def test_a_study_without_the_section_says_so(here: Live, run: Run, tmp_path: Path) -> None:
     enrolled(here, tmp_path / "sites", settings(), names=NAMES[:2])
     for command in ("ask", "show"):
