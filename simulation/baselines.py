@@ -168,6 +168,6 @@ def without_noise(settings: StudySettings, rounds: int) -> StudySettings:
         "masking": None,
     }
     values |= {"privacy": privacy, "beyond_bounds": True}
-    for section in ("statistics", "evaluation"):
+    for section in ("statistics", "evaluation", "monitoring"):
         values.pop(section, None)
     return StudySettings.model_validate(values)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.guard.split import PatientSplit
+from client_sdk.study.preparation import earlier_records
 from private_learning.records import DataError, Records, Table, load
 from private_learning.tasks import Task, TaskDataset, TaskError, dataset_of
 from private_learning.tasks.inputs import joined
@@ -198,6 +199,7 @@ def _held_out(records: Records, share: float, draw: np.random.Generator) -> tupl
 
 def _trained(records: Records, settings: StudySettings, seed: int) -> Records:
     """Without those whom the study sets aside for evaluation."""
+    records = earlier_records(records, settings)
     if settings.evaluation is None:
         return records
     secret = hashlib.sha256(f"wardround simulated split {seed}".encode()).digest()

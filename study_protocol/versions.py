@@ -38,6 +38,8 @@ ADDITIVE_MODELS = 4
 NAMED_PEOPLE = 4
 # From this number on programs read the entry `proximal` of local steps.
 PROXIMAL_STEPS = 4
+# From this number on programs read the section `monitoring`, and questions with `calibration` or `first_record`.
+MONITORING = 4
 _COLUMN_OPTIONS = {"site-may-lack", "unmapped-is-missing"}
 # From this number on programs read every question that may be chosen now.
 ALL_QUESTIONS = MARGINALS
@@ -131,6 +133,10 @@ def _names_an_audit(settings: Settings) -> bool:
     return settings.get("audit_sha256") is not None
 
 
+def _monitors(settings: Settings) -> bool:
+    return settings.get("monitoring") is not None
+
+
 # One line each. A key that older settings do not have is read with `get`.
 REQUIREMENTS = (
     Requirement(2, "sums under masks", _masked),
@@ -147,6 +153,7 @@ REQUIREMENTS = (
     Requirement(PROXIMAL_STEPS, "local steps that are drawn back (training.proximal)", _draws_steps_back),
     Requirement(ADDITIVE_MODELS, "task additive", _adds_curves),
     Requirement(MARGINALS, "a page of an audit (audit_sha256)", _names_an_audit),
+    Requirement(MONITORING, "questions about later patients (section monitoring)", _monitors),
     Requirement(COHORTS, "patients and columns from OMOP (section cohort)", _has_cohort),
 )
 

@@ -55,7 +55,8 @@ class Charge:
     """The cost of one round at most, from public numbers: `steps` Gaussian steps at one level, and noised histograms.
 
     bears  the patients whose loss it is: those who are trained on, those set aside for evaluation, or all of them, as
-           where a study trains on all
+           where a study trains on all. Later patients (`monitored`) are never trained on in the study that asks about
+           them. Another study may train on them: over all studies they count on both sides
     asks   it is a query's
     scheme client: the noise is the coordinator's, and protects against those who see releases only. In shares of the
     hospitals it is counted whole, because this hospital's own checks open no sum with fewer honest shares.
@@ -68,13 +69,14 @@ class Charge:
     steps: int
     histograms: int = 0
     histogram_noise: float = 0.0
-    bears: Literal["trained", "evaluated", "all"] = "all"
+    bears: Literal["trained", "evaluated", "monitored", "all"] = "all"
     asks: bool = False
 
     @classmethod
-    def of_query(cls, cost: QueryCost) -> Charge:
-        """A query: one step at rate 1, with the noise that is sure to be in its sum."""
-        return cls("instance", cost.noise_multiplier, 1.0, 1, bears=cost.bears, asks=True)
+    def of_query(cls, cost: QueryCost, *, later: bool = False) -> Charge:
+        """A query: one step at rate 1, with the noise that is sure to be in its sum. later: about later patients."""
+        bears = "monitored" if later else cost.bears
+        return cls("instance", cost.noise_multiplier, 1.0, 1, bears=bears, asks=True)
 
     @classmethod
     def of(cls, settings: StudySettings, rounds: Iterable[int] = (), attempt: int | None = None) -> Charge:
@@ -156,9 +158,8 @@ def _histogram_error(charge: Charge) -> float:
 
 
 def _sides(charges: Sequence[Charge]) -> list[list[Charge]]:
-    return [
-        [charge for charge in charges if charge.bears in side] for side in ({"all", "trained"}, {"all", "evaluated"})
-    ]
+    sides = ({"all", "monitored", "trained"}, {"all", "monitored", "evaluated"})
+    return [[charge for charge in charges if charge.bears in side] for side in sides]
 
 
 def _epsilon(charges: Sequence[Charge], limit: OwnLimit, releases: int) -> float:

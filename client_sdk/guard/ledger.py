@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from accounting.budget.ledger import Kind
 from client_sdk.errors import ConfigurationError, LedgerDamaged
 from client_sdk.guard.charges import Charge, OwnLimit, require_affordable
-from client_sdk.guard.decision_marks import DecisionMarks
 from client_sdk.guard.ledger_chain import DECLARED
 from client_sdk.guard.ledger_views import BodyKind, ChargedRound, Departure, OwnRound, RecordsMark
 from client_sdk.guard.limit_terms import LedgerTerms, WholePlan
 from client_sdk.guard.seen_ledger import SeenLedger
 from client_sdk.guard.split import PatientSplit
+from client_sdk.guard.trained import TrainedPatients
 from private_learning.records.table_format import TableFormat
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _INDIVIDUAL, _FORMAT, _SLOT, _TERMS, _RECORDS = "/individual", "/format", "/slot
 _SENT = ("settled", "charged-in-full")
 
 
-class HospitalLedger(DecisionMarks):
+class HospitalLedger(TrainedPatients):
     """The charges of all studies on one data set."""
 
     def opened(self, study: str) -> Mapping[str, Any] | None:
@@ -374,12 +374,13 @@ class HospitalLedger(DecisionMarks):
         paid = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round is not None)
         return {entry.round or 0 for entry in paid if entry.body["asks"]}
 
-    def evaluations(self, study: str, *, except_round: int | None = None) -> list[str]:
-        """Digests of the questions about released models that were answered, or begun, one for each round but
-        `except_round`.
+    def evaluations(self, study: str, bears: str = "evaluated", *, except_round: int | None = None) -> list[str]:
+        """Digests of the questions about released models that were answered, or begun, by who bears their loss.
+
+        One for each round but `except_round`.
         """
         reserved = (entry for entry in self._of(study) if entry.kind == "reserved" and entry.round != except_round)
-        return [entry.body["model_sha256"] for entry in reserved if entry.body["bears"] == "evaluated"]
+        return [entry.body["model_sha256"] for entry in reserved if entry.body["bears"] == bears]
 
     def subjects_under(self, study: str, approval: str | None, *, except_round: int | None = None) -> list[str]:
         """Return what was asked in rounds other than `except_round` that this hospital has paid for under one approval.

@@ -141,7 +141,7 @@ class PlannedStudy:
             return math.inf
         steps: list[Steps] = []
         for charge in self.charges(self.plan.rounds):
-            if charge.steps and charge.bears != "evaluated" and not charge.asks:
+            if charge.steps and charge.bears not in ("evaluated", "monitored") and not charge.asks:
                 steps.append(rounded_steps(charge.noise_multiplier, charge.sampling_rate, charge.steps))
             if charge.histograms:
                 if charge.histogram_noise < LEAST_GRID_STD:

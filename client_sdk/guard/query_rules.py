@@ -34,6 +34,12 @@ def require_schedule(policy: SitePolicy, settings: AnySettings, data_version: st
         PolicyRefused: as `require_answerable`.
     """
     document = None if settings.evaluation is None else settings.evaluation.document(1)
+    monitoring = settings.monitoring
+    if monitoring is not None:
+        versions = [monitoring.data_version(number) for number in range(1, monitoring.windows + 1)]
+        require_answerable(policy, monitoring.document(1, 1), versions[0])
+        # Evaluations of training are over once records of later patients are named so.
+        document = None if data_version in versions else document
     if document is not None:
         require_answerable(policy, document, data_version)
     if settings.synthesis is not None:

@@ -97,6 +97,6 @@ def _questions(charges: Sequence[Charge]) -> ChargedQueries:
     for charge in charges:
         if charge.asks:
             sensitivity = math.nextafter(_GRID_STD / charge.noise_multiplier, math.inf)
-            bears = "evaluated" if charge.bears == "evaluated" else "all"
+            bears = "evaluated" if charge.bears in ("evaluated", "monitored") else "all"
             queries = queries.plus(QueryCost(_GRID_STD, sensitivity, 1, bears), charge.steps)
     return queries

@@ -35,8 +35,9 @@ from study_protocol.randomness.source import Purpose, RandomSource
 from study_protocol.secure_sum.vectors import VectorSpec
 from study_protocol.study.messages import AssignmentBody
 from study_protocol.study.model_info import ModelInfo
+from study_protocol.study.monitoring import window_in
 from study_protocol.study.plan_of import plan_of
-from study_protocol.study.queries import QueryAsked
+from study_protocol.study.queries import QueryAsked, QueryDocument
 from study_protocol.study.steps import fault_of_steps
 from study_protocol.wire.failpoints import failpoint
 
@@ -83,7 +84,7 @@ class AnsweringWork:
         # Asked again: a coordinator may say that this hospital has consented when nobody here has.
         if not self._permission.of(query, except_round=assignment.round):
             raise PolicyRefused("not-approved", "no person at this hospital has approved this question")
-        price = Charge.of_query(query.document.cost())
+        price = price_of(query.document)
         require_within_study(plan_of(self._able.settings), books.ledger.sent(books.study), price)
         part = self._part(query)
         return partial(self._make, assignment, query, part, books.individual(part.identifiers))
@@ -122,7 +123,9 @@ class AnsweringWork:
         return _Part(patients.identifiers, partial(patients.columns, question))
 
     def _evaluated(self, query: QueryAsked, model: ModelInfo) -> _Part:
-        question, evaluated = query.document.question, self._able.evaluated
+        question = query.document.question
+        window = window_in(query.document)
+        evaluated = self._able.evaluated if window is None else self._able.later
         if question.model_number != model.version or not isinstance(question, Evaluation):
             raise BadAssignment("the assignment names another model than the question is about")
         if evaluated is None or self._models is None:
@@ -131,7 +134,16 @@ class AnsweringWork:
         _require_columns(question, self._able.patients)
         require_form(evaluated.training.task, question)
         weights = self._models.assigned(model)
+        if window is not None:
+            self._require_trained_known()
+            evaluated = evaluated.in_window(window, partial(self._books.ledger.are_trained, self._books.study))
         return _Part(evaluated.identifiers, partial(evaluated.columns, question, weights))
+
+    def _require_trained_known(self) -> None:
+        """Raises Refused: it was lost whom this hospital has trained on, who might be asked about."""
+        ledger, study = self._books.ledger, self._books.study
+        if ledger.rounds_lost(study) or (ledger.rounds_trained(study) and not ledger.knows_trained(study)):
+            raise Refused("lost-ledger", "the lost ledger held whom this hospital has trained on: no later patients")
 
     def _make(
         self,
@@ -144,7 +156,7 @@ class AnsweringWork:
         paid: bool,
     ) -> None:
         round, books, question = assignment.round, self._books, query.document.question
-        price = Charge.of_query(query.document.cost())
+        price = price_of(query.document)
         if not paid:
             books.pay(round, price, query.charged_digest, self._permission.under(query))
         _log_counts(question, self._able.patients)
@@ -161,6 +173,11 @@ class AnsweringWork:
             individual.charge_query(price)
             filter_state = individual.to_bytes(entries=books.ledger.next_sequence)
         books.finish(round, body, individual=filter_state)
+
+
+def price_of(document: QueryDocument) -> Charge:
+    """Return the charge of a question to this hospital's own ledger."""
+    return Charge.of_query(document.cost(), later=window_in(document) is not None)
 
 
 def require_block(question: BaseQuestion, hospital: str) -> None:

@@ -15,6 +15,7 @@ from client_sdk.guard.query_rules import require_answerable
 from client_sdk.identity import Membership
 from client_sdk.study.delivery import Capabilities
 from client_sdk.study.permission import Permission
+from study_protocol.study.monitoring import window_in
 from study_protocol.study.queries import Consent, Query
 
 _LOG = logging.getLogger(__name__)
@@ -48,6 +49,10 @@ class HospitalConsents:
 
     def _decide(self, query: Query) -> Consent | None:
         """None: a person has to decide first."""
+        if window_in(query.document) is not None and query.document.data_version != self._able.data_version:
+            # The next snapshot holds the window: waited for, not refused.
+            self._tell_of_window(query)
+            return None
         try:
             require_answerable(self._policy, query.document, self._able.data_version)
             self._permission.require_by_rule(query)
@@ -58,6 +63,15 @@ class HospitalConsents:
             self._tell(query)
             return None
         return YES if decided else NO
+
+    def _tell_of_window(self, query: Query) -> None:
+        if query.sha256 not in self._announced:
+            self._announced.add(query.sha256)
+            _LOG.warning(
+                "query %d of study %s waits for records up to %s: end this join, and begin it again with these "
+                "records, --data-version %s and --accept-changed-records",
+                *(query.number, query.study, query.document.data_version, query.document.data_version),
+            )
 
     def _tell(self, query: Query) -> None:
         standing = self._permission.approvals.standing(query.approved_digest)

@@ -35,6 +35,7 @@ class Capabilities:
     patients      None where the study asks no question, or the records have no columns
     data_version  what people here call the records as they are now
     evaluated     patients who are never trained on, or None where the study sets no patients aside
+    later         everybody, of whom a question about a window picks its patients, or None without [monitoring]
     """
 
     settings: AnySettings
@@ -43,6 +44,7 @@ class Capabilities:
     patients: AskedPatients | None
     data_version: str = "1"
     evaluated: EvaluatedPatients | None = None
+    later: EvaluatedPatients | None = None
 
     @property
     def noise_shares(self) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from client_sdk.errors import Refused
 from private_learning.records import Records, Table
 from private_learning.tasks import Classification, Task, dataset_of
 from private_learning.training import LocalTraining
+from study_protocol.queries.first_record import FirstRecord
 from study_protocol.queries.kinds.evaluation import OUTCOME, PREDICTION, Evaluation
 from study_protocol.queries.rows import one_row_each, one_value_each
 from study_protocol.queries.variables import Patients
@@ -30,6 +31,17 @@ class EvaluatedPatients:
 
     training: LocalTraining
     records: Records | None
+
+    def in_window(self, window: FirstRecord, are_trained: Callable[[Sequence[str]], NDArray[np.bool_]]) -> Self:
+        """Return those whose first record lies in the window, without any whom the study has trained on.
+
+        Raises:
+            UnreadableColumn: the records have no such column.
+        """
+        if not isinstance(self.records, Table):
+            return self
+        keep = window.holds(self.records.columns, self.records.patients) & ~are_trained(self.records.patients)
+        return replace(self, records=self.records.take(np.flatnonzero(keep)) if keep.any() else None)
 
     @property
     def identifiers(self) -> tuple[str, ...]:

@@ -12,7 +12,10 @@ from client_sdk.guard.policy import SitePolicy
 from client_sdk.guard.standing import rule_in_force
 from client_sdk.study.synthesis import NOT_BY_RULE, SynthesisRule
 from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.monitoring import window_in
 from study_protocol.study.queries import Query, QueryAsked, QueryDocument
+
+NOT_A_WINDOW = "not-a-window"
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,13 @@ class Permission:
         A person's approval of this very question stands above the rule.
 
         Raises:
-            PolicyRefused: the signed answers lead to another one, or another one was answered in its place.
+            PolicyRefused: the signed answers lead to another one, or another one was answered in its place. Of a
+                question about later patients: it is no window of the settings, or its window was asked about before.
         """
         document, digest = query.document, query.approved_digest
+        if window_in(document) is not None:
+            self._require_window(document, digest, except_round)
+            return
         stage = self._stage(document)
         if self.rule is None or stage is None or self.approvals.has(digest):
             return
@@ -42,6 +49,15 @@ class Permission:
         if any(subject != digest for subject in earlier):
             raise PolicyRefused(NOT_BY_RULE, "this hospital has answered another question of synthesis in its place")
         self.rule.require(document)
+
+    def _require_window(self, document: QueryDocument, digest: str, except_round: int | None) -> None:
+        # No approval stands above this: windows that overlap would cost one patient twice.
+        stage = self._stage(document)
+        if stage is None:
+            raise PolicyRefused(NOT_A_WINDOW, "the question is about no window of the study's section monitoring")
+        earlier = self.ledger.subjects_under(self.study, stage, except_round=except_round)
+        if any(subject != digest for subject in earlier):
+            raise PolicyRefused(NOT_A_WINDOW, "another question was answered about this window: each has one")
 
     def of(self, query: Query | QueryAsked, *, except_round: int | None = None) -> bool | None:
         """Return the decision of a person here, of the policy for all questions, or of the joining for those in the
@@ -51,6 +67,9 @@ class Permission:
         """
         digest = query.approved_digest
         if self.approvals.denied(digest):
+            return False
+        stage = self._stage(query.document)
+        if stage is not None and window_in(query.document) is not None and self._used(stage, except_round):
             return False
         if self.policy.statistics.allows(by_hospital=query.document.question.is_by_hospital) or (
             self.approvals.has(digest) and not self._is_used_up(query, except_round)
@@ -79,7 +98,10 @@ class Permission:
     def under(self, query: QueryAsked) -> str | None:
         """Return the identity of the approval that a session of this question is charged under, or None if it needs
         none."""
-        return self._approval(query) if self.approvals.has(query.approved_digest) else self._stage(query.document)
+        stage = self._stage(query.document)
+        if stage is not None and window_in(query.document) is not None:
+            return stage
+        return self._approval(query) if self.approvals.has(query.approved_digest) else stage
 
     def _approval(self, query: Query | QueryAsked) -> str | None:
         """Return the name in charges of the approval of this question, at a step after the first with that step."""
@@ -92,8 +114,7 @@ class Permission:
         A separate approval by a person here takes no place of these.
         """
         if (stage := self._stage(document)) is not None:
-            sums = self.ledger.subjects_under(self.study, stage, except_round=except_round)
-            return len(sums) < self.policy.statistics.max_sessions_per_approval
+            return not self._used(stage, except_round)
         evaluation = self.settings.evaluation
         if evaluation is None or not evaluation.schedules(document):
             return False
@@ -101,8 +122,16 @@ class Permission:
         answered = self.ledger.evaluations(self.study, except_round=except_round)
         return sum(not self.approvals.has(digest) for digest in answered) < due
 
+    def _used(self, stage: str, except_round: int | None) -> bool:
+        sums = self.ledger.subjects_under(self.study, stage, except_round=except_round)
+        return len(sums) >= self.policy.statistics.max_sessions_per_approval
+
     def _stage(self, document: QueryDocument) -> str | None:
-        """Return the name under which sums of this question of the synthesis are charged. None: it has no such form."""
+        """Return the name under which sums of this question are charged. None: no window, and not of the synthesis."""
+        monitoring = self.settings.monitoring
+        window = None if monitoring is None else monitoring.window_of(document)
+        if window is not None:
+            return f"window-{window}"
         synthesis = self.settings.synthesis
         stage = None if synthesis is None else synthesis.stage_of(document)
         return None if stage is None else f"synthesis-{stage}"

@@ -38,8 +38,10 @@ from private_learning.training import LocalTraining
 from private_learning.training.devices import devices_of
 from private_learning.training.features import Features, NoFeatures, reading
 from study_protocol.cells.counting import CellCounts
+from study_protocol.queries.first_record import days_since_epoch, first_days
 from study_protocol.randomness.source import Randomness, SecureRandomness
 from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.monitoring import MonitoringSettings
 from study_protocol.study.settings import StudySettings
 from study_protocol.study.training import Training
 
@@ -113,24 +115,62 @@ def able(
     """
     require_program_allowed(rules, settings)
     coins, records = randomness or SecureRandomness(), remaining(records_of(data), rules).records
-    training = patients = evaluated = None
+    training = patients = evaluated = later = None
     if isinstance(settings, StudySettings):
+        earlier = earlier_records(records, settings)
         training = _prepared(
-            *(task, records, settings, coins, device, checkpoint_seconds, party, split, bfloat16, backbone, cache),
+            *(task, earlier, settings, coins, device, checkpoint_seconds, party, split, bfloat16, backbone, cache),
             choice,
         )
         if split is not None:
             evaluated = _evaluated(training, records, settings, split)
+        if settings.monitoring is not None:
+            later = _later(training, records, settings.monitoring)
     # Images have no columns to be asked about. A model is evaluated on them nevertheless.
     if settings.statistics is not None and (isinstance(records, Table) or evaluated is None):
         patients = AskedPatients.of_remaining(records)
-    return Capabilities(settings, coins, training, patients, data_version, evaluated)
+    return Capabilities(settings, coins, training, patients, data_version, evaluated, later)
+
+
+def earlier_records(records: Records, settings: StudySettings) -> Records:
+    """Return the records without patients whose first record is on or after the first day of monitoring.
+
+    Raises:
+        ConfigurationError: the records have no columns, or name no patients.
+        DataError: the table has no such column, or nobody is left.
+    """
+    monitoring = settings.monitoring
+    if monitoring is None:
+        return records
+    if not isinstance(records, Table) or not records.named:
+        raise ConfigurationError(
+            "the study monitors patients by the date of their first record: it needs a table with a column of dates, "
+            "and one that names the patient (--patient-column)"
+        )
+    days = first_days(records.columns, monitoring.column, records.patients)
+    # Without a date a patient is trained on as in other studies, and is in no window.
+    earlier = ~(days >= days_since_epoch(monitoring.first_day))
+    if not earlier.any():
+        raise DataError(
+            f"every patient of these records is first seen on or after {monitoring.first_day}: none is left"
+        )
+    return records.take(np.flatnonzero(earlier))
 
 
 def choice_of(opened: Mapping[str, Any] | None) -> GradientChoice | None:
     """Return how gradients were found when a study was opened here, or None if it was not, or by an earlier version."""
     choice = None if opened is None else opened.get("gradients")
     return None if choice is None else GradientChoice.from_dict(choice)
+
+
+def _later(training: LocalTraining, records: Records, monitoring: MonitoringSettings) -> EvaluatedPatients:
+    """Return everybody, for questions about a window. Raises as `_evaluated`."""
+    try:
+        require_form(training.task, monitoring.question.of(1))
+    except Refused as refused:
+        raise ConfigurationError(f"monitoring.question: {refused.detail}") from refused
+    _require_one_input_a_row(training, records)
+    return EvaluatedPatients(training, records)
 
 
 def _evaluated(
@@ -149,17 +189,21 @@ def _evaluated(
             "keep the order of the rows for as long as studies use them, and add new ones at the end"
         )
     patients = EvaluatedPatients(training, _of_the_split(records, split.set_aside(records.patients)))
-    # What the task says of a row that it cannot read is found here, as for training.
     if patients.records is not None:
-        reader = reading(training.task)
-        dataset = _from_task(reader, "read the records", lambda: dataset_of(reader, records))
-        # A row that is left out would give every later patient the prediction of somebody else.
-        if dataset.patients != tuple(records.patients):
-            raise TaskError(
-                f"task {type(training.task).__name__} does not make one input of every row, in their order: its models "
-                "cannot be evaluated here. Leave rows out of the records instead, or ask its author"
-            )
+        _require_one_input_a_row(training, records)
     return patients
+
+
+def _require_one_input_a_row(training: LocalTraining, records: Records) -> None:
+    # What the task says of a row that it cannot read is found here, as for training.
+    reader = reading(training.task)
+    dataset = _from_task(reader, "read the records", lambda: dataset_of(reader, records))
+    # A row that is left out would give every later patient the prediction of somebody else.
+    if dataset.patients != tuple(records.patients):
+        raise TaskError(
+            f"task {type(training.task).__name__} does not make one input of every row, in their order: its models "
+            "cannot be evaluated here. Leave rows out of the records instead, or ask its author"
+        )
 
 
 def _of_the_split(records: Records, keep: NDArray[np.bool_]) -> Records | None:
@@ -220,7 +264,8 @@ def check_data(
     require_program_allowed(rules, settings)
     records = records_of(data)
     remaining_data = remaining(records, rules)
-    training = _prepared(None, remaining_data.records, settings, None, device, 60.0, "check", backbone=backbone)
+    earlier = earlier_records(remaining_data.records, settings)
+    training = _prepared(None, earlier, settings, None, device, 60.0, "check", backbone=backbone)
     failed = _from_task(training.task, "compute the first gradients", lambda: training.try_gradients(_TRIAL_RECORDS))
     targets = training.dataset.row_targets
     labels = _from_task(training.task, "count its targets", lambda: training.task.target_counts(targets))

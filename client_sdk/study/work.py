@@ -150,6 +150,8 @@ class TrainingWork:
         """
         books, settings, patients = self._books, self._training.settings, self._training.dataset.patients
         ledger, study, round = books.ledger, books.study, assignment.round
+        if ledger.evaluations(study, "monitored"):
+            raise Refused("monitoring-begun", "this hospital has answered about later patients: no training follows")
         sums, individual_state = ledger.sums(study), ledger.individual()
         source = self._training.randomness.of(Purpose.ACCOUNTING_SAMPLE, party=self._party, round_number=0)
         log_moments = LogMomentBounds.open(
@@ -171,6 +173,9 @@ class TrainingWork:
             raise BadAssignment("the assignment of a round of training names no model")
         # Everything that can still say no comes before the charge.
         weights, previous = self._models.assigned(model), self._models.before(model)
+        if self._training.settings.monitoring is not None:
+            # Before the charge: a round that is paid for has its patients written down.
+            books.ledger.keep_trained(books.study, self._training.dataset.patients)
         if not paid:
             price = Charge.of(self._training.settings, [round], assignment.attempt)
             books.pay(round, price, model.sha256, attempt=assignment.attempt)

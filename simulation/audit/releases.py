@@ -99,7 +99,7 @@ def audited(settings: StudySettings) -> StudySettings:
 
 def training_alone(settings: StudySettings) -> dict[str, Any]:
     """Return the settings as JSON without questions, evaluations and synthetic records, which train no model."""
-    left_out = ("statistics", "evaluation", "synthesis")
+    left_out = ("statistics", "evaluation", "monitoring", "synthesis")
     return {name: value for name, value in settings.as_json().items() if name not in left_out}
 
 

@@ -98,6 +98,10 @@ class StatisticsSettings(Message):
     def evaluation(self) -> None:
         """Evaluation of released models: there is none."""
 
+    @property
+    def monitoring(self) -> None:
+        """Monitoring of a released model: there is none."""
+
     def digest(self) -> str:
         """Return the SHA-256 (hex) of the canonical JSON, over which an assignment is signed."""
         return hashlib.sha256(canonical_json(self.as_json())).hexdigest()

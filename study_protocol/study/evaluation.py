@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from accounting.plan.queries import EvaluationPlan
+from study_protocol.queries.first_record import FirstRecord
 from study_protocol.queries.kinds.evaluation import Evaluation
 from study_protocol.study.queries import DataVersion, QueryDocument
 from study_protocol.wire.values import Message, Probability, Whole
@@ -19,6 +20,13 @@ class ScheduledQuestion(Evaluation):
     # Fixed, and so in no list of entries.
     kind: SkipJsonSchema[Literal["evaluation"]] = "evaluation"
     model: SkipJsonSchema[Annotated[Whole, Field(ge=0, le=0)]] = 0
+    first_record: SkipJsonSchema[FirstRecord | None] = Field(default=None, exclude=True)
+
+    @field_validator("first_record")
+    @classmethod
+    def _is_of_no_window(cls, window: FirstRecord | None) -> None:
+        if window is not None:
+            raise ValueError("leave first_record out: the windows of [monitoring] follow from its own entries")
 
     def of(self, model: int) -> Evaluation:
         """Return the question about this released model."""

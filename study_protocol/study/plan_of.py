@@ -10,6 +10,7 @@ from typing import Any, overload
 
 from accounting.plan.limits import HistogramRelease
 from accounting.plan.plan import Plan
+from accounting.plan.queries import QueryPlan
 from accounting.plan.schemes import Credit
 from accounting.plan.statistics import AnyPlan, StatisticsPlan
 from accounting.units import Observer
@@ -60,9 +61,14 @@ def _plan_of(settings: AnySettings) -> AnyPlan:
         disclosure=privacy.disclosure,
         release=None if noise is None else HistogramRelease(noise.std, noise.every),
         observer=_observer(settings),
-        queries=None if settings.statistics is None else settings.statistics.plan(settings.evaluation),
+        queries=None if settings.statistics is None else _queries(settings),
         noise_schedule=privacy.noise_stages,
     )
+
+
+def _queries(settings: StudySettings) -> QueryPlan | None:
+    statistics = settings.statistics
+    return None if statistics is None else statistics.plan(settings.evaluation, later=settings.monitoring is not None)
 
 
 class PlanDiffers(ValueError):

@@ -13,6 +13,7 @@ from accounting.units import Level
 from study_protocol.study.cohort import COHORT_SECTION, Cohort, require_columns
 from study_protocol.study.evaluation import EvaluationSettings
 from study_protocol.study.limits import Schedule
+from study_protocol.study.monitoring import MonitoringSettings
 from study_protocol.study.privacy import Privacy
 from study_protocol.study.robustness import Robustness, max_records
 from study_protocol.study.setting_names import naming_settings
@@ -37,6 +38,12 @@ class StudySettings(Message):
         default=None,
         description="patients who are never trained on, and questions to them about released models. Needs "
         "[statistics]",
+    )
+    monitoring: MonitoringSettings | None = Field(
+        default=None,
+        # Settings of earlier versions keep their digest.
+        exclude_if=lambda monitoring: monitoring is None,
+        description="the released model on later patients, in windows, with alarms. Needs [statistics]",
     )
     synthesis: Synthesis | None = Field(
         default=None,
@@ -94,7 +101,7 @@ class StudySettings(Message):
     @model_validator(mode="after")
     def _questions_fit_the_scheme(self) -> Self:
         if self.statistics is not None:
-            privacy, queries = self.privacy, self.statistics.plan(self.evaluation)
+            privacy, queries = self.privacy, self.statistics.plan(self.evaluation, later=self.monitoring is not None)
             with naming_settings():
                 require_queries(privacy.rules, privacy.limit_plans, queries, privacy.bayesian_plan)
         return self
@@ -115,6 +122,26 @@ class StudySettings(Message):
             raise ValueError(f"statistics.max_queries must be at least {scheduled}: so many evaluations are scheduled")
         if question is not None and question.cells > self.statistics.max_cells:
             raise ValueError(f"statistics.max_cells must be at least {question.cells}, as evaluation.question has")
+        return self
+
+    @model_validator(mode="after")
+    def _windows_fit_the_study(self) -> Self:
+        if (monitoring := self.monitoring) is None:
+            return self
+        if Level.CLIENT in self.privacy.rules.levels:
+            raise ValueError(
+                f"monitoring: scheme {self.privacy.rules.display_name} protects whole hospitals, and a query counts "
+                "patients: evaluate its models on a declared public set instead (wardround evaluate)"
+            )
+        if self.privacy.bayesian is not None:
+            raise ValueError("monitoring does not go with a Bayesian limit: its account takes no later patients")
+        if self.statistics is None:
+            raise ValueError("monitoring needs the section statistics, which says how many queries there may be")
+        scheduled = 0 if self.evaluation is None else self.evaluation.plan().due_by(self.rounds)
+        if (needed := scheduled + monitoring.windows) > self.statistics.max_queries:
+            raise ValueError(f"statistics.max_queries must be at least {needed}: so many questions are scheduled")
+        if (cells := monitoring.cost().cells) > self.statistics.max_cells:
+            raise ValueError(f"statistics.max_cells must be at least {cells}, as monitoring.question has")
         return self
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from accounting.plan.queries import MOST_CELLS, MOST_QUERIES, QueryPlan
+from accounting.plan.queries import MOST_CELLS, MOST_QUERIES, EvaluationPlan, QueryPlan
 from study_protocol.study.evaluation import EvaluationSettings
 from study_protocol.wire.values import Finite, Message, Positive, Whole
 
@@ -50,7 +50,8 @@ class Statistics(Message):
         seconds = self.decision_deadline_seconds
         return DECISION_DEADLINE_SECONDS if seconds is None else seconds
 
-    def plan(self, evaluation: EvaluationSettings | None = None) -> QueryPlan:
-        """Return the plan as the accounts know it."""
-        set_aside = None if evaluation is None else evaluation.plan()
+    def plan(self, evaluation: EvaluationSettings | None = None, *, later: bool = False) -> QueryPlan:
+        """Return the plan as the accounts know it. later: later patients are asked about, who are never trained on."""
+        unscheduled = EvaluationPlan() if later else None
+        set_aside = unscheduled if evaluation is None else evaluation.plan()
         return QueryPlan(self.max_queries, self.max_cells, self.allowance, set_aside, self.share)

@@ -41,6 +41,7 @@ GROUPS = {
     "certificate": "Show, keep and check the certificate of a study's privacy.",
     "witness": "Sign a study's ledger as an auditor, and compare signed heads.",
     "study": "Create and run studies.",
+    "monitor": "Watch a released model on later patients.",
     "query": "Show the questions about patients, and allow or refuse them at a hospital.",
     "key": "Create, list and revoke API keys of people.",
 }
@@ -113,6 +114,8 @@ _STUDY_LEAD = (
     Command("query columns", ".lead.typical_columns:columns", "Print columns for settings from an answer.", "client"),
     Command("query approve", ".lead.query:approve", "Allow this hospital to answer a query."),
     Command("query deny", ".lead.query:deny", "Refuse a query for this hospital."),
+    Command("monitor ask", ".lead.monitor:ask", "Ask about the windows of later patients that are due."),
+    Command("monitor show", ".lead.monitor:show", "Show a released model on later patients, with alarms."),
     Command("card", ".lead.card:card", "Write the card of a released model."),
 )
 _COORDINATOR = (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, time
 
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 
 from accounting.budget.budget import Budget
 from accounting.errors import InvalidArgument
@@ -24,6 +25,7 @@ from server.services.queries.show import consents, find, view
 from server.services.tampered_studies import stopping_where_rows_differ
 from study_protocol.documents.by_hospital import fault_of_distances
 from study_protocol.queries.kinds.distances import Distances
+from study_protocol.study.monitoring import window_in
 from study_protocol.study.queries import Consent, Query, QueryDocument, QueryForecast
 from study_protocol.study.reasons import REFUSED_BY_HOSPITALS
 from study_protocol.study.steps import fault_of_steps
@@ -47,7 +49,8 @@ def forecast(coordinator: Coordinator, study: str, request: QueryDocument) -> Qu
         # Else its cost is charged or kept already, and this is what it has cost.
         target = document if attempt.queued is None else attempt.queued
         cost, steps, later = target.cost(), target.question.costs_after(), kept_after(row, target)
-        supposed, noise = budget.supposing(reserved(tx, row)), noise_of(target, settings, row.quorum)
+        kept_costs = reserved(tx, row, without=target)
+        supposed, noise = budget.supposing(kept_costs), noise_of(target, settings, row.quorum)
         authorisation = supposed.supposing(later).authorise_query(cost)
         is_allowed = attempt.queued is None or authorisation.is_allowed
         return QueryForecast(
@@ -132,17 +135,20 @@ def _let_in(
         raise Rejected("study-finished", "the study is finished: its answers stay, and it takes no more queries")
     require_queries_as_charged(tx, study, document.digest())
     _require_never_opened(tx, study, document)
-    _require_model(tx, study, document)
-    reserved_costs = reserved(tx, study)
+    reserved_costs = reserved(tx, study, without=document)
     account = lock_account(tx, coordinator.signer, study)
+    window = _require_window(tx, study, document, account.budget)
+    _require_model(tx, study, document)
     _require_fits(account.budget.supposing(reserved_costs), study, document, len(reserved_costs))
     record_operated(coordinator, tx, study, "ask", account, query=document.digest())
+    # Hospitals need weeks for their next snapshot, and every window's cost is kept as long as the study lives.
+    keeps = window is None
     if failed is None:
-        return queue(tx, study, document)
+        return queue(tx, study, document, keeps=keeps)
     # A hospital that refused may consent now.
     conditions = (ConsentRow.study_id == study.id, ConsentRow.query == failed.number)
     tx.session.execute(delete(ConsentRow).where(*conditions))
-    requeue(tx, study, failed)
+    requeue(tx, study, failed, keeps=keeps)
     return failed
 
 
@@ -192,7 +198,7 @@ def _require_askable(study: StudyRow, document: QueryDocument) -> None:
     settings = rows.settings_of(study)
     if settings.statistics is None:
         raise Rejected("no-queries", "this study takes no queries: its settings have no section statistics")
-    if document.question.bears == "evaluated" and settings.evaluation is None:
+    if document.question.bears == "evaluated" and settings.evaluation is None and window_in(document) is None:
         raise Rejected(
             "no-evaluation",
             "this study evaluates no model on its patients: its settings have no section evaluation, which sets some "
@@ -261,6 +267,35 @@ def _require_model(tx: Transaction, study: StudyRow, document: QueryDocument) ->
         raise Rejected(
             "unknown-model", f"the study has released no model {number}: a round's model has the number of the round"
         )
+
+
+def _require_window(tx: Transaction, study: StudyRow, document: QueryDocument, budget: Budget) -> int | None:
+    """Return the number of the window of later patients that a question asks about, or None if it asks about none.
+
+    Raises:
+        Rejected: `invalid-request`: no window of the settings, one that was asked about, or one that is not due.
+    """
+    if window_in(document) is None:
+        return None
+    monitoring = rows.settings_of(study).monitoring
+    number = None if monitoring is None else monitoring.window_of(document)
+    if monitoring is None or number is None:
+        raise Rejected(
+            "invalid-request",
+            "first_record: not a window of the study's section monitoring. `wardround monitor ask` asks about those",
+        )
+    if budget.authorise().is_allowed:
+        raise Rejected("invalid-request", "the study still trains: later patients are asked about once it has ended")
+    due = datetime.combine(monitoring.due_on(number), time.min, UTC)
+    if tx.now() < due.timestamp():
+        raise Rejected("invalid-request", f"window {number} is asked about from {due.date()} on, by this clock")
+    of_another = (QueryRow.study_id == study.id, QueryRow.sha256 != document.digest())
+    for stored in tx.session.scalars(select(QueryRow.document).where(*of_another)):
+        if monitoring.window_of(QueryDocument.model_validate(stored)) == number:
+            raise Rejected(
+                "invalid-request", f"window {number} was asked about another model: each is asked about once"
+            )
+    return number
 
 
 def _require_fits(budget: Budget, study: StudyRow, document: QueryDocument, reserved_count: int) -> None:

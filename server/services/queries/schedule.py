@@ -41,16 +41,30 @@ def ask_next(tx: Transaction, study: StudyRow, document: QueryDocument | None) -
         queue(tx, study, document)
 
 
-def reserved(tx: Transaction, study: StudyRow) -> list[QueryCost]:
+def reserved(tx: Transaction, study: StudyRow, *, without: QueryDocument | None = None) -> list[QueryCost]:
     """Return the costs that are kept for queries on which hospitals have not decided, or whose round has not begun.
 
-    Those to which the answers of a synthesis or of a question in steps have not led yet are among them.
+    Those to which the answers of a synthesis or of a question in steps have not led yet are among them, and windows of
+    later patients to come.
+
+    without: a question whose own cost, if it is that of a window, is left out
     """
     documents = select(QueryRow.document).where(*_WAITING, QueryRow.study_id == study.id)
     waiting = [
         QueryDocument.model_validate(each).cost() for each in tx.session.scalars(documents.order_by(QueryRow.number))
     ]
-    return waiting + kept(tx, study)
+    return waiting + kept(tx, study) + _of_windows_left(tx, study, without)
+
+
+def _of_windows_left(tx: Transaction, study: StudyRow, without: QueryDocument | None) -> list[QueryCost]:
+    monitoring = rows.settings_of(study).monitoring
+    if monitoring is None:
+        return []
+    # Those that have begun are charged, or supposed to be, by the ledger. Those that wait keep their cost here alone.
+    begun = select(QueryRow.document).where(QueryRow.study_id == study.id, QueryRow.state.in_(("asked", "answered")))
+    documents = [QueryDocument.model_validate(each) for each in tx.session.scalars(begun)]
+    over = {monitoring.window_of(each) for each in (*documents, *([] if without is None else [without]))}
+    return [monitoring.cost()] * sum(number not in over for number in range(1, monitoring.windows + 1))
 
 
 def expire(tx: Transaction, study: StudyRow) -> None:
@@ -93,9 +107,9 @@ def queue(tx: Transaction, study: StudyRow, document: QueryDocument, *, keeps: b
     return query
 
 
-def requeue(tx: Transaction, study: StudyRow, query: QueryRow) -> None:
-    """Queue a failed query anew."""
-    _wait(tx, study, query, keeps=True)
+def requeue(tx: Transaction, study: StudyRow, query: QueryRow, *, keeps: bool = True) -> None:
+    """Queue a failed query anew. keeps: as in `queue`."""
+    _wait(tx, study, query, keeps=keeps)
 
 
 def find_same(tx: Transaction, study: StudyRow, document: QueryDocument) -> QueryRow | None:

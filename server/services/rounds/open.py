@@ -114,7 +114,7 @@ def _ask(coordinator: Coordinator, tx: Transaction, study: StudyRow, account: Le
     query.due_at = None
     sampled = sorted(tally.granted & tally.active)
     # What is kept for it was taken out for others already, so that it fits. One without must leave them theirs.
-    other_costs = [] if query.reserved_until is not None else reserved(tx, study)
+    other_costs = [] if query.reserved_until is not None else reserved(tx, study, without=document)
     authorisation = account.budget.supposing(other_costs).authorise_query(cost)
     opened = round_that_opened(tx, study, query.sha256) is not None
     if not opened and authorisation.reason is not None and account.budget.authorise_query(cost).is_allowed:

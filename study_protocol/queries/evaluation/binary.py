@@ -10,6 +10,8 @@ import numpy as np
 
 from study_protocol.queries.answer import ESTIMATE, HIGH, LOW, Answer, AnswerTable, Plot
 from study_protocol.queries.counting import Estimates, Floats, join_estimates
+from study_protocol.queries.evaluation.calibration import NOTES as CALIBRATION_NOTES
+from study_protocol.queries.evaluation.calibration import Recalibration, recalibration_table
 from study_protocol.queries.evaluation.scores import RatioWeights, ScoreHistogram
 from study_protocol.queries.evaluation.tables import (
     GROUP,
@@ -20,7 +22,7 @@ from study_protocol.queries.evaluation.tables import (
     repeated,
     stacked,
 )
-from study_protocol.queries.groups import GroupSum
+from study_protocol.queries.groups import EVERYBODY, GroupSum
 from study_protocol.queries.tree import Tree
 from study_protocol.queries.variables import plain
 
@@ -112,20 +114,28 @@ class ProbabilityBins:
 
 
 def read_scores(
-    sums: Sequence[GroupSum], tree: Tree, ends: Sequence[float], left_out: Estimates, generator: np.random.Generator
+    sums: Sequence[GroupSum],
+    tree: Tree,
+    ends: Sequence[float],
+    left_out: Estimates,
+    generator: np.random.Generator,
+    recalibration: tuple[Recalibration, Floats] | None = None,
 ) -> Answer:
     """Return the answer of an evaluation of a binary outcome.
 
     Args:
         sums: of each group, all patients first, (2, bins) fitted from the tree.
         left_out: patients who could not be evaluated.
+        recalibration: the two noised sums of a question with calibration, and what reads them.
     """
     bins, covariance = ProbabilityBins(np.array(ends)), tree.covariance()
     groups = [group_sum.group for group_sum in sums]
     scores = [ScoreHistogram.of(group_sum.values, group_sum.variance, tree, covariance) for group_sum in sums]
+    slopes = [] if recalibration is None else [_recalibration(scores[0], *recalibration)]
     return Answer(
         tables=(
             _performance(groups, scores, bins, generator),
+            *slopes,
             _thresholds(groups, scores, bins),
             _roc(groups, scores, bins),
             _precision_recall(groups, scores, bins),
@@ -148,8 +158,15 @@ def read_scores(
                 join_estimates([*(group_sum.in_all() for group_sum in scores), left_out]),
             ),
         ),
-        notes=NOTES,
+        notes=NOTES if recalibration is None else (*NOTES, *CALIBRATION_NOTES),
     )
+
+
+def _recalibration(scores: ScoreHistogram, recalibration: Recalibration, sums: Floats) -> AnswerTable:
+    estimates = recalibration.read(
+        sums, scores.variance, scores.raw.sum(axis=0), 2 * scores.variance * scores.covariance
+    )
+    return recalibration_table(EVERYBODY, estimates, float(scores.fitted.sum()))
 
 
 def _performance(

@@ -14,9 +14,12 @@ from accounting.plan.queries import Bears
 from study_protocol.queries.answer import Answer, NoisedSum
 from study_protocol.queries.centred import CENTRE, Centred, centred_where_open, protocol_of
 from study_protocol.queries.counting import Floats, counts
+from study_protocol.queries.evaluation import calibration
 from study_protocol.queries.evaluation.binary import read_scores
+from study_protocol.queries.evaluation.calibration import Recalibration
 from study_protocol.queries.evaluation.classes import read_classes
 from study_protocol.queries.evaluation.numbers import NumberScales, read_numbers
+from study_protocol.queries.first_record import FirstRecord
 from study_protocol.queries.groups import Partition, evenly, places_of, size_of, sums_by_group
 from study_protocol.queries.kinds.table import require_columns_once
 from study_protocol.queries.kinds.tables import root_up
@@ -24,7 +27,8 @@ from study_protocol.queries.phrases import listed, variable_in_words
 from study_protocol.queries.question import BaseQuestion
 from study_protocol.queries.tree import Tree
 from study_protocol.queries.variables import LARGEST, NARROWEST, Patients, Places, UnreadableColumn, Variable, plain
-from study_protocol.wire.values import Finite, Positive, Whole
+from study_protocol.versions import MONITORING
+from study_protocol.wire.values import Finite, Positive, Probability, Whole
 
 # Beside the columns of the hospital's table. A control character can be in no column's name.
 PREDICTION, OUTCOME = "\x00prediction", "\x00outcome"
@@ -35,7 +39,11 @@ MAX_CLASSES = 64
 # Each has its own figures and simulations: a coordinator makes an answer in minutes, not in hours.
 MAX_GROUPS = 256
 _NUMBERS = 5
-_SPECIFIC_FIELDS = {"binary": ("bins", "edges"), "classes": ("classes",), "number": ("low", "high", "largest_error")}
+_SPECIFIC_FIELDS = {
+    "binary": ("bins", "edges", "calibration", "centre"),
+    "classes": ("classes",),
+    "number": ("low", "high", "largest_error"),
+}
 
 
 class Evaluation(BaseQuestion):
@@ -47,6 +55,9 @@ class Evaluation(BaseQuestion):
     number   (1, y, 1 - y², e, e²) by group. y is the outcome in [low, high] scaled to [-1, 1], and e the prediction
              minus it over largest_error, both clipped: Δ = 2, because y² + (1 - y²)² ≤ 1 and e² + e⁴ ≤ 2. With
              `centred` it has e² - ½ in place of e²: Δ = √3.25, because e² + (e² - ½)² ≤ 5/4 (module `centred`)
+
+    With `calibration` w, binary has two numbers more, of norm w at most: Δ = √(levels + w²) (module
+    `evaluation.calibration`).
 
     Several partitions (`apart`): Δ is √partitions times that. A patient whose prediction or outcome cannot be used is
     counted in the last cell alone. Such a value is a prediction that is not a number, an outcome that is not finite, or
@@ -79,6 +90,22 @@ class Evaluation(BaseQuestion):
     high: Finite | None = Field(default=None, description="number: larger outcomes count as this one")
     largest_error: Positive | None = Field(default=None, description="number: larger errors count as this one")
     centred: Centred = False
+    calibration: Annotated[Positive, Field(ge=0.1, le=10)] | None = Field(
+        default=None,
+        exclude_if=lambda weight: weight is None,
+        description="binary: also ask for the calibration slope, with this weight beside the bins, such as 2. Δ grows "
+        "to √(1 + weight²)",
+    )
+    centre: Probability | None = Field(
+        default=None,
+        exclude_if=lambda centre: centre is None,
+        description="with calibration: a usual probability, such as 1.5 times the share with the outcome",
+    )
+    first_record: FirstRecord | None = Field(
+        default=None,
+        exclude_if=lambda window: window is None,
+        description="only of patients whose first record lies in these days. Set by the schedule of [monitoring]",
+    )
 
     @model_validator(mode="after")
     def _says_what_it_needs(self) -> Self:
@@ -88,6 +115,7 @@ class Evaluation(BaseQuestion):
             raise ValueError(f"groups: at most {MAX_GROUPS}, those of other and missing values among them")
         self._require_sound_bins()
         self._require_sound_range()
+        self._require_sound_calibration()
         return self
 
     def _require_fields(self) -> None:
@@ -111,6 +139,12 @@ class Evaluation(BaseQuestion):
         if any(low >= high for low, high in itertools.pairwise(ends)):
             raise ValueError("edges: rise from one to the next, all above 0 and below 1")
 
+    def _require_sound_calibration(self) -> None:
+        if (self.calibration is None) != (self.centre is None):
+            raise ValueError("calibration and centre come together")
+        if self.calibration is not None and (self.groups or self.apart):
+            raise ValueError("groups: a question with calibration is of all patients together")
+
     def _require_sound_range(self) -> None:
         if self.low is None or self.high is None or self.largest_error is None:
             return
@@ -130,7 +164,7 @@ class Evaluation(BaseQuestion):
 
     @property
     def whole(self) -> bool:
-        return self.prediction != "number"
+        return self.prediction != "number" and self.calibration is None
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
@@ -155,25 +189,42 @@ class Evaluation(BaseQuestion):
         return (self.classes or 0, self.classes or 0) if self.prediction == "classes" else (_NUMBERS,)
 
     @property
+    def recalibration(self) -> Recalibration | None:
+        if self.calibration is None or self.centre is None:
+            return None
+        return Recalibration(self.calibration, self.centre, self.ends)
+
+    @property
     def cells(self) -> int:
-        return sum(map(size_of, self.partitions)) * math.prod(self.shape) + 1
+        more = 0 if self.calibration is None else calibration.CELLS
+        return sum(map(size_of, self.partitions)) * math.prod(self.shape) + more + 1
+
+    @property
+    def rounded_cells(self) -> int:
+        return self.cells if self.calibration is None else calibration.CELLS
 
     @property
     def sensitivity(self) -> float:
+        if self.calibration is not None:
+            # Squares and the root round by less than the factor.
+            return math.sqrt(self.tree.levels + self.calibration**2) * (1 + 2.0**-50)
         quarters = {"binary": 4 * self.tree.levels, "classes": 4, "number": 13 if self.centred else 16}[self.prediction]
         # Half of a float is exact.
         return root_up(len(self.partitions) * quarters) / 2
 
     @property
     def protocol(self) -> int:
-        return protocol_of(self.centred)
+        return (
+            MONITORING if self.calibration is not None or self.first_record is not None else protocol_of(self.centred)
+        )
 
     def in_form_for(self, protocol: int) -> Self:
         return centred_where_open(self, protocol) if self.prediction == "number" else self
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.with_conditions(*(variable.column for variable in self.groups))
+        window = () if self.first_record is None else (self.first_record.column,)
+        return self.with_conditions(*(variable.column for variable in self.groups), *window)
 
     def total(self, patients: Patients, spacing: float) -> NDArray[np.int64]:
         included = self.included(patients)
@@ -183,6 +234,9 @@ class Evaluation(BaseQuestion):
         for partition in self.partitions:
             groups = places_of(partition, patients, len(included))[included][usable]
             parts.append(self._summed(predicted[usable], outcome[usable], groups, size_of(partition), spacing).ravel())
+        if self.recalibration is not None:
+            rows = self.recalibration.vectors(predicted[usable], outcome[usable])
+            parts.append(np.rint(rows / spacing).astype(np.int64).sum(axis=0))
         unusable = int((~usable).sum()) * round(1 / spacing)
         return np.concatenate([*parts, np.array([unusable], np.int64)])
 
@@ -233,7 +287,11 @@ class Evaluation(BaseQuestion):
         as outcomes are spread evenly, and errors have a quarter of the largest as deviation.
         """
         parts = [evenly(partition, patients)[:, None] * self._assumed().ravel() for partition in self.partitions]
-        return np.concatenate([*(part.ravel() for part in parts), [0.0]])
+        more = np.zeros(0)
+        if self.recalibration is not None:
+            ends = np.array(self.ends)
+            more = patients * self.recalibration.assumed((ends[:-1] + ends[1:]) / 2, np.diff(ends))
+        return np.concatenate([*(part.ravel() for part in parts), more, [0.0]])
 
     def _assumed(self) -> Floats:
         """Return the average vector of one patient, shape (*shape)."""
@@ -249,14 +307,16 @@ class Evaluation(BaseQuestion):
 
     def answer(self, noised: NoisedSum) -> Answer:
         sizes = [size_of(partition) * math.prod(self.shape) for partition in self.partitions]
-        *parts, unusable = np.split(noised.total, np.cumsum(sizes))
+        *parts, last = np.split(noised.total, np.cumsum(sizes))
+        scores, unusable = last[:-1], last[-1:]
         shaped = [part.reshape(-1, *self.shape) for part in parts]
         left_out = counts(unusable, np.array([noised.std**2]))
         if self.prediction == "binary":
             shaped = [self.tree.least_squares(part) for part in shaped]
         sums = sums_by_group(self.partitions, shaped, noised.std)
         if self.prediction == "binary":
-            return read_scores(sums, self.tree, self.ends, left_out, noised.generator())
+            more = None if self.recalibration is None else (self.recalibration, scores)
+            return read_scores(sums, self.tree, self.ends, left_out, noised.generator(), more)
         if self.prediction == "classes":
             return read_classes(sums, left_out, noised.generator())
         return read_numbers(sums, NumberScales(*self._range, self._centre), left_out, noised.generator())
@@ -264,7 +324,8 @@ class Evaluation(BaseQuestion):
     def in_words(self) -> str:
         groups = [variable_in_words(variable) for variable in self.groups]
         by = f", by {listed(groups)}{', each by itself' if self.apart and len(groups) > 1 else ''}" if groups else ""
-        patients = f"of patients{self.who_in_words()}"
+        window = "" if self.first_record is None else f" {self.first_record.in_words()}"
+        patients = f"of patients{window}{self.who_in_words()}"
         return f"How good model {self.model} of this study is: {self._asked_in_words()}{by}, {patients}"
 
     def _asked_in_words(self) -> str:
@@ -278,7 +339,8 @@ class Evaluation(BaseQuestion):
             return f"how many patients there are by outcome and prediction ({self.classes} classes each)"
         inner = ", ".join(plain(end) for end in self.ends[1:-1])
         bins = f"{len(self.ends) - 1} equal bins" if self.bins is not None else f"bins that end at {inner}"
-        return f"how many patients there are by outcome (yes, no) and predicted probability ({bins})"
+        slope = "" if self.calibration is None else ", and sums of p - y for the calibration slope"
+        return f"how many patients there are by outcome (yes, no) and predicted probability ({bins}){slope}"
 
 
 def counted_in(places: tuple[Places, ...], shape: tuple[int, ...]) -> NDArray[np.int64]:

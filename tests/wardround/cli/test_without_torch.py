@@ -23,6 +23,8 @@ NEEDS_TORCH = {"demo", "join", "predict", "evaluate", "export", "adapt", "simula
 NEEDS_TORCH |= {"data check", "data columns", "query columns", "site install"}
 # It waits for the answers of hospitals: tests/wardround/cli/researcher/test_synth.py.
 OF_A_SYNTHESIS = {"synth"}
+# They need a study with the section monitoring: `tests/wardround/cli/lead/test_monitor.py`.
+OF_MONITORING = {"monitor ask", "monitor show"}
 # It needs an MLflow server: tests/wardround/tracking/test_mlflow_server.py.
 OF_MLFLOW = {"study track"}
 # They need an identity provider: tests/wardround/cli/lead/test_login.py.
@@ -135,10 +137,8 @@ def run_all(lines: list[str], home: Path) -> list[tuple[str, int, str]]:
 
 def test_no_command_is_forgotten() -> None:
     typed = {name for name in set(COMMANDS) for line in TYPED if f"{line} ".startswith(f"{name} ")}
-    assert (
-        set(COMMANDS)
-        == typed | NEEDS_TORCH | OF_THE_COORDINATOR | OF_AN_AUDITOR | OF_A_SYNTHESIS | OF_MLFLOW | OF_A_PROVIDER
-    )
+    elsewhere = OF_THE_COORDINATOR | OF_AN_AUDITOR | OF_A_SYNTHESIS | OF_MONITORING | OF_MLFLOW | OF_A_PROVIDER
+    assert set(COMMANDS) == typed | NEEDS_TORCH | elsewhere
 
 
 @pytest.mark.slow

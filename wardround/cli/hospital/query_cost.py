@@ -68,8 +68,10 @@ def _own(directory: Path, query: Query) -> Iterator[str]:
     from client_sdk.guard.charges import Charge, epsilon_spent
     from client_sdk.guard.ledger import HospitalLedger
     from client_sdk.guard.policy import SitePolicy
+    from study_protocol.study.monitoring import window_in
 
-    new, policy = [Charge.of_query(cost) for cost in query.document.costs()], SitePolicy.in_force(directory)
+    is_later, policy = window_in(query.document) is not None, SitePolicy.in_force(directory)
+    new = [Charge.of_query(cost, later=is_later) for cost in query.document.costs()]
     for path in sorted((directory / "ledgers").glob("*.db")):
         with HospitalLedger.open(path, read_only=True) as ledger:
             if ledger.opened(query.study) is None:
