@@ -148,6 +148,9 @@ class GeneralisedLinear(BaseQuestion):
             raise ValueError("step: is 1 to steps, and a linear regression has 2 steps at most")
         if list(self.hospitals) != sorted(set(self.hospitals)) or (self.hospitals and not self.by_hospital):
             raise ValueError("hospitals: rising, each once, and with by_hospital alone")
+        self._require_noise()
+
+    def _require_noise(self) -> None:
         total = self.total_noise_multiplier
         if total is not None and step_noise(self.family, total, 1, self.steps) > MAX_NOISE:
             raise ValueError("noise_multiplier: that of the first step cannot be drawn. Ask with less noise")
