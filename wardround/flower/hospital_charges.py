@@ -9,7 +9,8 @@ from client_sdk.guard.charges import Charge, OwnLimit
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.limit_terms import LedgerTerms
-from client_sdk.guard.policy import LimitSection, SitePolicy
+from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.policy_limits import LimitSection
 from study_protocol.wire.failpoints import failpoint, register
 from wardround.flower.round_terms import PatientTraining, RoundTerms
 
