@@ -91,6 +91,18 @@ def limit_of(monitoring: MonitoringSettings, measure: str) -> float:
     return NormalDist().inv_cdf(1 - each / 2) * (1 + 1e-12)
 
 
+def reference_of(
+    monitoring: MonitoringSettings, windows: Mapping[int, Mapping[str, WindowFigure]], measure: str
+) -> float | None:
+    """Return what later windows are held against. None: the measure has no alarm, or window 1 has no figure."""
+    if measure not in SHARES:
+        return None
+    if monitoring.reference == "calibrated":
+        return _CALIBRATED[measure]
+    figures = _known(windows, measure)
+    return figures[0][1] if figures and figures[0][0] == 1 else None
+
+
 def statistics_of(
     monitoring: MonitoringSettings, windows: Mapping[int, Mapping[str, WindowFigure]], measure: str
 ) -> dict[int, float]:
