@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accounting.budget.budget import Budget
+from accounting.budget.enforcement import account_of
 from accounting.plan.limits import PlanError
 from accounting.units import Definition, Level
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.plan_of import plan_of
+from study_protocol.study.settings import StudySettings
 from study_protocol.wire.rounded import number
 
 
@@ -50,17 +52,17 @@ def require_windows(settings: AnySettings, budget: Budget) -> None:
 
 def kept_for_windows(settings: AnySettings) -> list[KeptForWindows]:
     """Return what each limit keeps for the windows, or nothing for a study without them."""
-    if (monitoring := settings.monitoring) is None:
+    if not isinstance(settings, StudySettings) or (monitoring := settings.monitoring) is None:
         return []
-    cost = monitoring.cost()
+    plan, cost = plan_of(settings), monitoring.cost()
     return [
         KeptForWindows(
-            level=account.limit.level,
-            definition=account.limit.definition,
-            each=account.epsilon_of_evaluations(cost, 1),
-            every=account.epsilon_of_evaluations(cost, monitoring.windows),
+            level=limit.level,
+            definition=limit.definition,
+            each=account_of(plan, limit).epsilon_of_evaluations(cost, 1),
+            every=account_of(plan, limit).epsilon_of_evaluations(cost, monitoring.windows),
         )
-        for account in Budget(plan_of(settings)).accounts
+        for limit in plan.limits
     ]
 
 
