@@ -20,6 +20,7 @@ from study_protocol.documents.phrases import (
 )
 from study_protocol.study.any_settings import require_training
 from study_protocol.study.certificate import Certificate
+from study_protocol.study.kept_windows import kept_in_words
 from study_protocol.study.messages import Metrics, Study
 from study_protocol.study.noise_schedule import schedule_in_words
 from study_protocol.study.training import ALL, Averaging, Training
@@ -181,6 +182,7 @@ def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
         *(() if (stages := privacy.noise_stages) is None else (("noise_schedule", schedule_in_words(stages)),)),
         ("sampling_rate", exact(privacy.sampling_rate)),
         ("max_steps", str(privacy.max_steps)),
+        *(("monitoring", line) for line in kept_in_words(settings)),
     )
 
 
