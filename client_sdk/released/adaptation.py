@@ -272,7 +272,9 @@ def _require_comparable(model: ReleasedModel, test: _LocalPart) -> tuple[str, ..
     if smallest < MIN_PER_CLASS:
         raise TooFewPatients("the hold-out cannot judge the fit: " + _too_few(model, test))
     # Vergouwe et al. 2005: with fewer a validation misses even large differences.
-    return (f"the hold-out is small ({_counted(model, test)}): its numbers are rough",) if smallest < 100 else ()
+    return (
+        (f"the hold-out is small ({_counts_in_words(model, test)}): its numbers are rough",) if smallest < 100 else ()
+    )
 
 
 def _smallest_class(model: ReleasedModel, part: _LocalPart) -> int:
@@ -287,10 +289,12 @@ def _too_few(model: ReleasedModel, part: _LocalPart) -> str:
     if isinstance(model.task, Classification) and sum(count > 0 for count in part.per_class(model.task.classes)) < 2:
         return f"its {part.count} patients have one class only, so there is nothing to fit. Add records of others"
     need = f"{MIN_NUMBERS} patients" if _is_number(model) else f"{MIN_PER_CLASS} patients of each of two classes"
-    return f"too few patients ({_counted(model, part)}), and at least {need} are needed. Keep the released model"
+    return (
+        f"too few patients ({_counts_in_words(model, part)}), and at least {need} are needed. Keep the released model"
+    )
 
 
-def _counted(model: ReleasedModel, part: _LocalPart) -> str:
+def _counts_in_words(model: ReleasedModel, part: _LocalPart) -> str:
     if not isinstance(model.task, Classification) or model.task.classes > 10:
         return f"{part.count} in all"
     counts = part.per_class(model.task.classes)

@@ -99,7 +99,7 @@ def reference_of(
         return None
     if monitoring.reference == "calibrated":
         return _CALIBRATED[measure]
-    figures = _known(windows, measure)
+    figures = _known_figures(windows, measure)
     return figures[0][1] if figures and figures[0][0] == 1 else None
 
 
@@ -107,7 +107,7 @@ def statistics_of(
     monitoring: MonitoringSettings, windows: Mapping[int, Mapping[str, WindowFigure]], measure: str
 ) -> dict[int, float]:
     """Return the statistic of each window that has a figure of this measure, by its number."""
-    figures = _known(windows, measure)
+    figures = _known_figures(windows, measure)
     reference, error = _CALIBRATED[measure], 0.0
     if monitoring.reference == "first-window":
         if not figures or figures[0][0] != 1:
@@ -123,7 +123,7 @@ def statistics_of(
     return by_window
 
 
-def _known(windows: Mapping[int, Mapping[str, WindowFigure]], measure: str) -> list[tuple[int, float, float]]:
+def _known_figures(windows: Mapping[int, Mapping[str, WindowFigure]], measure: str) -> list[tuple[int, float, float]]:
     """Return number, estimate and error of every window that has both, in order."""
     figures: list[tuple[int, float, float]] = []
     for number in sorted(windows):

@@ -51,7 +51,7 @@ def require_windows(settings: AnySettings, budget: Budget) -> None:
 
 
 def kept_for_windows(settings: AnySettings) -> list[KeptForWindows]:
-    """Return what each limit keeps for the windows, or nothing for a study without them."""
+    """Return what each limit keeps for the windows, or an empty list for a study without them."""
     if not isinstance(settings, StudySettings) or (monitoring := settings.monitoring) is None:
         return []
     plan, cost = plan_of(settings), monitoring.cost()
@@ -70,7 +70,7 @@ def kept_in_words(settings: AnySettings) -> list[str]:
     """Return the sentences of a plan or a card about what is kept for the windows."""
     if (monitoring := settings.monitoring) is None:
         return []
-    sums = "; ".join(kept.in_words for kept in kept_for_windows(settings))
+    sums = "; ".join(loss.in_words for loss in kept_for_windows(settings))
     return [
         f"Kept for {monitoring.windows} windows of later patients, due from {monitoring.due_on(1)} to "
         f"{monitoring.due_on(monitoring.windows)}: {sums}. No other question takes it."

@@ -46,7 +46,7 @@ class SharedChain(LedgerChain):
             LedgerInUse: another process holds the lock for ten seconds.
             LedgerDamaged: the file was replaced, or the entries in it are not those that were read before.
         """
-        lock = self._taken()
+        lock = self._take_lock()
         try:
             self._read_on()
             yield
@@ -63,7 +63,7 @@ class SharedChain(LedgerChain):
         query = "SELECT COALESCE(MAX(round), 0) FROM entries WHERE study = ?"
         return int(self._connection.execute(query, (run,)).fetchone()[0])
 
-    def _taken(self) -> FileLock:
+    def _take_lock(self) -> FileLock:
         end = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:

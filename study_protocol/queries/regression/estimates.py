@@ -85,8 +85,8 @@ class ReleasedSums:
         covariance = self.information[:slopes, :slopes] / patients - np.outer(mean, mean)
         lacking = np.maximum(least_variances - np.diagonal(covariance), 0.0)
         values, vectors = np.linalg.eigh(covariance + np.diag(lacking))
-        least = max(self.information_noise * math.sqrt(2 * slopes) / patients, _NARROWEST)
-        return mean, np.asarray((vectors / np.sqrt(np.maximum(values, least))) @ vectors.T, np.float64)
+        narrowest = max(self.information_noise * math.sqrt(2 * slopes) / patients, _NARROWEST)
+        return mean, np.asarray((vectors / np.sqrt(np.maximum(values, narrowest))) @ vectors.T, np.float64)
 
     def noise_at(self, step: Floats) -> Floats:
         """Return the covariance of the noise in gradient - information · step, shape (D, D)."""

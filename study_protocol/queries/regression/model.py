@@ -137,9 +137,9 @@ class Model:
         information = factors.information * doubles * (weights * curvatures)[:, None] * u[:, below] * u[:, across]
         square = [factors.square * (weights * residuals**2)[:, None]] if self.family == "linear" else []
         slopes = columns * (columns - 1) // 2
-        counted = np.full((len(u), 1), factors.count)
+        counts = np.full((len(u), 1), factors.count)
         return np.concatenate(
-            [counted, gradient[:, :-1], information[:, :slopes], *square, gradient[:, -1:], information[:, slopes:]],
+            [counts, gradient[:, :-1], information[:, :slopes], *square, gradient[:, -1:], information[:, slopes:]],
             axis=1,
         )
 

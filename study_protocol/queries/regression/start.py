@@ -12,7 +12,7 @@ from study_protocol.queries.regression.estimates import ReleasedSums
 from study_protocol.queries.regression.families import FamilyName, parts
 
 # Shares of 0 and 1 have no intercept.
-_LEAST = 1e-3
+_MIN_SHARE = 1e-3
 _FARTHEST = 15.0
 
 
@@ -36,8 +36,8 @@ def at_level(
         return released, 0.0
     products = released.gradient - start_residual * ones
     mean = float(products[released.slopes :].sum()) / patients
-    least = max(_LEAST, STANDS_OUT * released.gradient_noise / patients)
-    mean = min(max(mean, least), max(high - least, high / 2))
+    floor = max(_MIN_SHARE, STANDS_OUT * released.gradient_noise / patients)
+    mean = min(max(mean, floor), max(high - floor, high / 2))
     level = _level(family, mean, high) if is_at_zero else math.log(mean)
     residual, curvature = _parts_at(family, level, high) if is_at_zero else (-mean, mean)
     scale = curvature / start_curvature
