@@ -18,5 +18,5 @@ def test_a_certificate_is_read_as_it_was_signed() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"null", b"\xff\xfe", b'{"certificate": 1}', b"9" * 5000])
 def test_what_is_no_certificate_names_the_file_and_the_way_out(body: bytes) -> None:
-    with pytest.raises(ConfigurationError, match="^certificate.json: .*wardround certificate show"):
+    with pytest.raises(ConfigurationError, match=r"^certificate\.json: .*wardround certificate show"):
         opened(body, "certificate.json")
