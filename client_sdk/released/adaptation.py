@@ -255,6 +255,7 @@ def _line(model: ReleasedModel, train: _LocalPart, *, with_all: bool) -> tuple[S
 
 def _chosen_ridge(model: ReleasedModel, layer: HeadFit, train: _LocalPart) -> float:
     """Return the ridge of the least loss in cross-validation. A patient's identity alone decides the fold."""
+    # By patient, so that two rows of one are never on both sides.
     fold = np.array([int(_FOLDS * share_of(_FOLD, patient)) for patient in train.patients])
     totals = dict.fromkeys(RIDGES, 0.0)
     for number in np.unique(fold):
@@ -322,5 +323,6 @@ def _file_with(data: bytes, name: str, head_fit: HeadFit, header: dict[str, str]
         full_name = f"{name}.{part}" if name else part
         if full_name not in arrays:
             raise ConfigurationError("the released file does not hold the model's last layer, so it cannot be adapted")
+        # As the released file has it, so that whatever loads that one loads this one.
         arrays[full_name] = values.reshape(arrays[full_name].shape).astype(arrays[full_name].dtype)
     return encode_model(arrays, header)

@@ -233,6 +233,7 @@ def _objections(directory: Path) -> list[Finding]:
         return []
     try:
         with ObjectionLedger.open(directory / OBJECTIONS_LEDGER, read_only=True) as ledger:
+            # By keyed digests: no identifier of the list is held against the ledger, or shown.
             objections, listed = ledger.objections(), ledger.listed(SitePolicy.in_force(directory).exclusions)
     except WardroundError as error:
         # Also of the policy or its list: without them nobody knows that these patients are left out.

@@ -60,6 +60,7 @@ def later_patients(monitored: Monitored) -> LaterPatients:
             ShownMeasure(name=_title(monitored, measure), reference=reference_of(monitoring, figures, measure))
             for measure in MEASURES
         ],
+        # Also those to come: a reader wants to know when the next number is due.
         windows=[_window(monitored, number) for number in range(1, monitoring.windows + 1)],
         rule=rule_in_words(monitoring),
         alarms=[alarm.in_words for alarm in alarms_of(monitoring, figures)],

@@ -1,9 +1,9 @@
 """The control chart of a released model: its windows of later patients one after another, and the rule of the alarm.
 
-Everything is read off published answers, so that it costs nothing. A window's figure and its error, noise and sampling
+Everything is read off published answers, so that it has no cost. A window's figure and its error, noise and sampling
 together, are nearly normal. The statistic is the mean of the last two windows, weighted by their precision, over its
-standard error. All statistics of a year stay within ±c with probability at least Π P(|Z| ≤ c), whatever their
-correlation is (Šidák 1967), which gives c. The slope takes nine tenths of the false alarms, as it is what drifts
+standard error. All statistics of a year stay within ±c with probability at least Π P(|Z| ≤ c), at any
+correlation (Šidák 1967), which gives c. The slope takes nine tenths of the false alarms, as it is what drifts
 unseen. Calibration in the large has the rest.
 """
 
@@ -108,6 +108,7 @@ def statistics_of(
 ) -> dict[int, float]:
     """Return the statistic of each window that has a figure of this measure, by its number."""
     figures = _known_figures(windows, measure)
+    # Slope 1 and intercept 0 are exact, so that they add no error.
     reference, error = _CALIBRATED[measure], 0.0
     if monitoring.reference == "first-window":
         if not figures or figures[0][0] != 1:

@@ -41,6 +41,7 @@ def require_windows(settings: AnySettings, budget: Budget) -> None:
     if settings.evaluation is not None:
         plan = settings.evaluation.plan()
         costs += [] if plan.cost is None else [plan.cost] * plan.due_by(settings.rounds)
+    # All but one are charged on a copy, and the last one is asked for: the budget's own rule decides.
     supposed = budget.supposing(costs)
     if not supposed.authorise_query(cost).is_allowed:
         raise PlanError(

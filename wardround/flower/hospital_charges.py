@@ -35,7 +35,7 @@ class HospitalCharges:
 
         Raises:
             Refused: the site policy does not allow the round. OwnBudgetExceeded: a limit would be passed.
-            ConfigurationError, LedgerInUse, LedgerDamaged, LedgerNotWritten: nothing was charged.
+            ConfigurationError, LedgerInUse, LedgerDamaged, LedgerNotWritten: no charge was made.
         """
         charge = self._allowed_charge(terms, training)
         study = self._name_of(run)

@@ -46,6 +46,7 @@ def windows(coordinator: Coordinator, study: str) -> Monitored | None:
         newest: dict[int, QueryRow] = {}
         for query in tx.session.scalars(statement):
             number = monitoring.window_of(QueryDocument.model_validate(query.document))
+            # The newest one counts, as in `monitor show`: one before it has failed.
             if number is not None:
                 newest[number] = query
         figures = {number: _figures(coordinator, monitoring, query) for number, query in newest.items()}
