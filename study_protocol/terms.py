@@ -11,7 +11,6 @@ from study_protocol.secure_sum.promises import sums
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import guaranteed_noise_multiplier
 from study_protocol.study.evaluation import EvaluationSettings
-from study_protocol.study.kept_windows import kept_in_words
 from study_protocol.study.limits import Limit
 from study_protocol.study.monitoring import MonitoringSettings
 from study_protocol.study.noise_schedule import schedule_in_words
@@ -90,7 +89,7 @@ def _of_questions(settings: AnySettings) -> list[tuple[str, str]]:
     if isinstance(settings, StudySettings) and settings.evaluation is not None:
         rows += _on("evaluation", _of_evaluation(settings, settings.evaluation))
     if isinstance(settings, StudySettings) and settings.monitoring is not None:
-        rows += _on("monitoring", _of_monitoring(settings, settings.monitoring))
+        rows += _on("monitoring", _of_monitoring(settings.monitoring))
     if settings.synthesis is not None:
         rows += _on("synthesis", _of_synthesis(settings.synthesis, settings.statistics))
     return rows
@@ -134,14 +133,13 @@ def _of_evaluation(settings: StudySettings, evaluation: EvaluationSettings) -> l
     ]
 
 
-def _of_monitoring(settings: StudySettings, monitoring: MonitoringSettings) -> list[str]:
+def _of_monitoring(monitoring: MonitoringSettings) -> list[str]:
     question, last = monitoring.question, monitoring.window(monitoring.windows)
     return [
         f"patients whose first record ({monitoring.column}) is from {monitoring.first_day} on are never trained on",
         f"the released model is evaluated on them in {monitoring.windows} windows of {monitoring.every_days} days, up "
         f"to {last.end}, each once, without asking a person again, on records of that data version",
         f"each with noise of {question.noise_multiplier:g} times what one patient can change",
-        *kept_in_words(settings),
     ]
 
 

@@ -17,6 +17,7 @@ from server.services.queries import show
 from server.services.queries.windows import windows
 from server.services.studies import lifecycle
 from server.web.later_patients import LaterPatients, later_patients
+from study_protocol.documents.kept_windows import kept_in_words
 from study_protocol.study.limit_statement import LimitStatement
 from study_protocol.study.limit_words import guarantee_in_words, progress_in_words, running_in_words
 from study_protocol.study.limits import DefinitionName, LevelName
@@ -186,6 +187,7 @@ def study_terms_json(study: StudyName, context: RequestContext) -> Terms:
     draws = isinstance(view.settings, StudySettings) and view.settings.privacy.client_sampling_rate < 1
     hospitals = None if draws else max(view.clients, view.invited, view.settings.schedule.min_clients)
     sentences = in_words(view.settings, mine=False, hospitals=hospitals)
+    sentences += [("monitoring", line) for line in kept_in_words(view.settings)]
     return Terms(sentences=[Sentence(about=about, text=text) for about, text in sentences])
 
 

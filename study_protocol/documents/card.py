@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
+from study_protocol.documents.kept_windows import kept_in_words
 from study_protocol.documents.phrases import (
     UNIT_NOUNS,
     exact_delta,
@@ -20,7 +21,6 @@ from study_protocol.documents.phrases import (
 )
 from study_protocol.study.any_settings import require_training
 from study_protocol.study.certificate import Certificate
-from study_protocol.study.kept_windows import kept_in_words
 from study_protocol.study.messages import Metrics, Study
 from study_protocol.study.noise_schedule import schedule_in_words
 from study_protocol.study.training import ALL, Averaging, Training

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from study_protocol.study.kept_windows import kept_in_words
 from study_protocol.study.settings import StudySettings
 from study_protocol.terms import in_words
-from tests.factories.monitored_studies import monitored_study
 from tests.factories.settings import limit, settings, statistics_settings
 
 
@@ -112,9 +110,3 @@ def test_steps_that_are_drawn_back_are_told() -> None:
     study = settings(training={"algorithm": "fedavg", "local_steps": 3, "proximal": 0.25})
     words = " ".join(text for _, text in in_words(study, mine=True))
     assert "each step drawn back to the received weights by 0.25 times their distance" in words
-
-
-def test_what_is_kept_for_later_patients_is_agreed_to() -> None:
-    lines = [text for name, text in in_words(monitored_study(), mine=True) if name == "monitoring"]
-    assert lines[-1:] == kept_in_words(monitored_study()) != []
-    assert not any(name == "monitoring" for name, _ in in_words(settings(), mine=True))

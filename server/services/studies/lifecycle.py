@@ -26,11 +26,11 @@ from server.services.coordinator import Coordinator, Written
 from server.services.people.audit import begin_log, record_operated
 from server.services.rounds.close import finish, stop_round
 from server.services.tampered_studies import stopping_where_rows_differ
+from study_protocol.documents.kept_windows import require_windows
 from study_protocol.secure_sum.messages import ParameterFault
 from study_protocol.secure_sum.parameters import SessionPlan
 from study_protocol.study.any_settings import AnySettings
 from study_protocol.study.bounds import beyond_bounds
-from study_protocol.study.kept_windows import require_windows
 from study_protocol.study.messages import RoundUnderWay, Study, StudyCreate, StudyList
 from study_protocol.study.plan_of import hides_attendance, plan_of
 from study_protocol.study.setting_names import naming_settings

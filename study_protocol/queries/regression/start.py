@@ -21,7 +21,7 @@ def at_level(
 ) -> tuple[ReleasedSums, float]:
     """Return gradient and information at coefficients of 0 but for one intercept, and that intercept.
 
-    Without an offset the residual of every patient moves by the same number, so both are exact functions of the sums at 0.
+    Without an offset all residuals move by the same number, so both are exact functions of the sums at 0.
     With an offset, that holds for counts up to the clip. For a yes or no, the sums stay as they are.
     """
     start_residual, start_curvature = _parts_at(family, 0.0, high)

@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from server.services import views
 from server.services.queries import ask, show
+from study_protocol.documents.kept_windows import kept_in_words
 from study_protocol.study.control_chart import MEASURES, alarms_of, figures_of, rule_in_words, threshold_of
 from study_protocol.study.monitoring import MonitoringSettings
 from study_protocol.study.queries import Consent
@@ -100,6 +101,12 @@ def test_the_chart_is_that_of_the_signed_answers_whatever_page_is_read(here: Liv
     assert [measure["reference"] for measure in chart["measures"]] == [1.0, 0.0, None, None]
     assert [window["state"] for window in chart["windows"]] == ["answered", "answered", "not asked", "not asked"]
     assert [window["due_on"] for window in chart["windows"]] == ["2026-07-05", "2026-10-03", "2027-01-01", "2027-04-01"]
+
+
+def test_what_is_kept_for_the_windows_stands_in_what_hospitals_agreed_to(here: Live) -> None:
+    sentences = here.send("GET", f"/dashboard/{STUDY}/terms.json", here.viewer_key).json()["sentences"]
+    (line,) = kept_in_words(monitored_study(WINDOWS, masked=False, max_steps=1, sampling_rate=1.0))
+    assert {"about": "monitoring", "text": line} in sentences
 
 
 def test_the_first_window_is_the_line_where_the_settings_say_so(here: Live) -> None:

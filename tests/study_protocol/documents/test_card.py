@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from study_protocol.documents.card import OUTSIDE, TO_WRITE, Card, Notes
+from study_protocol.documents.kept_windows import kept_in_words
 from study_protocol.documents.markdown import as_markdown
 from study_protocol.documents.registry import _mechanisms, entry
-from study_protocol.study.kept_windows import kept_in_words
 from study_protocol.study.messages import Metrics
 from tests.factories.certificates import ONE, sealed, signed, study
 from tests.factories.monitored_studies import monitored_study

@@ -167,7 +167,7 @@ def _plan(
     as_json: bool,
 ) -> None:
     from accounting.budget.forecast import forecast
-    from study_protocol.study.kept_windows import kept_for_windows, kept_in_words
+    from study_protocol.documents.kept_windows import kept_for_windows, kept_in_words
     from study_protocol.study.plan_of import plan_of
     from study_protocol.study.setting_names import naming_settings
 

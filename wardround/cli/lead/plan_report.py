@@ -223,7 +223,7 @@ def note_windows(settings: StudySettings) -> None:
     """Print why a coordinator refuses these settings: the windows of later patients do not fit together."""
     from accounting.budget.budget import Budget
     from accounting.plan.limits import PlanError
-    from study_protocol.study.kept_windows import require_windows
+    from study_protocol.documents.kept_windows import require_windows
     from study_protocol.study.plan_of import plan_of
 
     try:

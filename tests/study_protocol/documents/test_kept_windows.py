@@ -8,7 +8,7 @@ import pytest
 
 from accounting.budget.budget import Budget
 from accounting.plan.limits import PlanError
-from study_protocol.study.kept_windows import kept_for_windows, kept_in_words, require_windows
+from study_protocol.documents.kept_windows import kept_for_windows, kept_in_words, require_windows
 from study_protocol.study.plan_of import plan_of
 from tests.client_sdk.guard.test_monitored_charges import closed_form
 from tests.factories.monitored_studies import SECTION, monitored_study
