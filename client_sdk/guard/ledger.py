@@ -383,10 +383,7 @@ class HospitalLedger(TrainedPatients):
         return [entry.body["model_sha256"] for entry in reserved if entry.body["bears"] == bears]
 
     def subjects_under(self, study: str, approval: str | None, *, except_round: int | None = None) -> list[str]:
-        """Return what was asked in rounds other than `except_round` that this hospital has paid for under one approval.
-
-        approval  its identity. None: charges without one, such as those of an earlier version
-        """
+        """Return what was paid for in rounds other than `except_round` under one approval. None: without one."""
         paid = (e.body for e in self._of(study) if e.kind == "reserved" and e.round != except_round)
         return [body["model_sha256"] for body in paid if body.get("approval") == approval]
 

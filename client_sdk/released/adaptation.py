@@ -255,6 +255,7 @@ def _line(model: ReleasedModel, train: _LocalPart, *, with_all: bool) -> tuple[S
 
 def _chosen_ridge(model: ReleasedModel, layer: HeadFit, train: _LocalPart) -> float:
     """Return the ridge of the least loss in cross-validation. A patient's identity alone decides the fold."""
+    # By patient, so that two rows of one are never on both sides.
     fold = np.array([int(_FOLDS * share_of(_FOLD, patient)) for patient in train.patients])
     totals = dict.fromkeys(RIDGES, 0.0)
     for number in np.unique(fold):
@@ -272,7 +273,9 @@ def _require_comparable(model: ReleasedModel, test: _LocalPart) -> tuple[str, ..
     if smallest < MIN_PER_CLASS:
         raise TooFewPatients("the hold-out cannot judge the fit: " + _too_few(model, test))
     # Vergouwe et al. 2005: with fewer a validation misses even large differences.
-    return (f"the hold-out is small ({_counted(model, test)}): its numbers are rough",) if smallest < 100 else ()
+    return (
+        (f"the hold-out is small ({_counts_in_words(model, test)}): its numbers are rough",) if smallest < 100 else ()
+    )
 
 
 def _smallest_class(model: ReleasedModel, part: _LocalPart) -> int:
@@ -287,10 +290,12 @@ def _too_few(model: ReleasedModel, part: _LocalPart) -> str:
     if isinstance(model.task, Classification) and sum(count > 0 for count in part.per_class(model.task.classes)) < 2:
         return f"its {part.count} patients have one class only, so there is nothing to fit. Add records of others"
     need = f"{MIN_NUMBERS} patients" if _is_number(model) else f"{MIN_PER_CLASS} patients of each of two classes"
-    return f"too few patients ({_counted(model, part)}), and at least {need} are needed. Keep the released model"
+    return (
+        f"too few patients ({_counts_in_words(model, part)}), and at least {need} are needed. Keep the released model"
+    )
 
 
-def _counted(model: ReleasedModel, part: _LocalPart) -> str:
+def _counts_in_words(model: ReleasedModel, part: _LocalPart) -> str:
     if not isinstance(model.task, Classification) or model.task.classes > 10:
         return f"{part.count} in all"
     counts = part.per_class(model.task.classes)
@@ -318,5 +323,6 @@ def _file_with(data: bytes, name: str, head_fit: HeadFit, header: dict[str, str]
         full_name = f"{name}.{part}" if name else part
         if full_name not in arrays:
             raise ConfigurationError("the released file does not hold the model's last layer, so it cannot be adapted")
+        # As the released file has it, so that whatever loads that one loads this one.
         arrays[full_name] = values.reshape(arrays[full_name].shape).astype(arrays[full_name].dtype)
     return encode_model(arrays, header)

@@ -14,7 +14,7 @@ from client_sdk.released.curves import LEVEL, Curve, Curves
 _WIDTH, _HEIGHT, _ACROSS = 320, 220, 3
 _LEFT, _TOP, _RIGHT, _BOTTOM = 44, 34, 12, 34
 # Names of categories under a panel, at most, and letters of each.
-_NAMED, _LETTERS = 8, 10
+_MAX_NAMES, _LETTERS = 8, 10
 
 
 def to_svg(curves: Curves) -> str:
@@ -83,7 +83,7 @@ def _labels(curve: Curve, across: NDArray[np.float64]) -> list[str]:
     base = _HEIGHT - _BOTTOM + 14
     missing = [] if curve.missing is None else [f"missing: {curve.missing:+.2f}"]
     if curve.categories:
-        names = [name[:_LETTERS] for name in curve.categories] if len(curve.categories) <= _NAMED else []
+        names = [name[:_LETTERS] for name in curve.categories] if len(curve.categories) <= _MAX_NAMES else []
         middles = (across[1:] + across[:-1]) / 2
         texts = [
             (float(at), base + 10 * (place % 2), name)

@@ -89,6 +89,7 @@ def fit_classes(scores: Floats, labels: Labels, *, with_offsets: bool = True) ->
     empty_classes = classes - len(np.unique(labels))
     if empty_classes == classes - 1 or (with_offsets and empty_classes):
         raise NoFit("one class only" if empty_classes == classes - 1 else "a class has no record")
+    # One bias may be any number: adding one to all classes changes no probability.
     free = classes - 1 if with_offsets else 0
     indicators = np.eye(classes)[labels]
 
@@ -111,6 +112,7 @@ def fit_classes(scores: Floats, labels: Labels, *, with_offsets: bool = True) ->
 def fit_number(outputs: Floats, targets: Floats) -> ScoreLine:
     """Return the line of least squares of targets on outputs, both (n,). Raises NoFit: all outputs are equal."""
     centred = outputs - outputs.mean()
+    # Least squares on centred outputs: no large mean eats the digits of the slope.
     spread = float(centred @ centred)
     if spread == 0:
         raise NoFit("the model predicts the same for every patient")
@@ -147,6 +149,7 @@ def fit_head(start: HeadFit, features: Floats, targets: NDArray[Any], ridge: flo
         layer = HeadFit(flat[:size].reshape(outputs, width), flat[size:])
         value, pull = _loss_of(layer.outputs(features), targets, is_number=is_number)
         gradient = np.concatenate([(pull.T @ features).ravel(), pull.sum(axis=0)])
+        # Drawn to the released layer and not to 0: with few patients little changes.
         difference = flat - centre
         return value + ridge / 2 * float(difference @ difference), gradient + ridge * difference
 

@@ -22,6 +22,7 @@ from client_sdk.guard.decision import Subject
 from client_sdk.guard.decisions import DECISIONS_FILE, decisions_in
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.guard.objections import OBJECTIONS_LEDGER, ObjectionLedger
 from client_sdk.guard.policy import POLICY_FILE, SitePolicy
 from client_sdk.guard.snapshots import LEDGER_FILE, Snapshot, snapshots_in
 from client_sdk.guard.standing import standing_of
@@ -37,6 +38,7 @@ Verdict = Literal["good", "note", "bad"]
 # Larger snapshots are looked at by names and sizes alone.
 _LARGEST_DIGESTED_BYTES = 1 << 28
 _LEAST_DISK_BYTES, _NO_DISK_BYTES = 1 << 30, 1 << 26
+_LOST = "studies read their records. Bring the list back (`wardround objection list`)"
 _OF_STUDY = {
     "revoked": "this hospital no longer takes part. If that is a mistake, ask the study's lead for a new invitation",
     "bad-signature": "the coordinator does not know this hospital's key: restore identity.key from a backup, or ask "
@@ -79,6 +81,7 @@ def examine(
         _ledger(directory, dataset),
         *_snapshots(directory),
         *_decisions(directory),
+        *_objections(directory),
     ]
     try:
         # One attempt: a person waits for the answer.
@@ -222,6 +225,26 @@ def _decisions(directory: Path) -> list[Finding]:
     if standing.effective is None and standing.rule.people > 1:
         return [Finding("decisions", "note", f"the site policy: {standing.in_words} (wardround policy agree)")]
     return [Finding("decisions", "good", f"{len(decisions)} of people here, each chained to the one before")]
+
+
+def _objections(directory: Path) -> list[Finding]:
+    """Return one finding, where an objection was recorded: its chain, and whether the list still names all patients."""
+    if not (directory / OBJECTIONS_LEDGER).exists():
+        return []
+    try:
+        with ObjectionLedger.open(directory / OBJECTIONS_LEDGER, read_only=True) as ledger:
+            # By keyed digests: no identifier of the list is held against the ledger, or shown.
+            objections, listed = ledger.objections(), ledger.listed(SitePolicy.in_force(directory).exclusions)
+    except WardroundError as error:
+        # Also of the policy or its list: without them nobody knows that these patients are left out.
+        return [Finding("objections", "bad", str(error))]
+    lost = [str(each.number) for each in objections if each.digest not in listed]
+    text = f"{len(objections)} in {OBJECTIONS_LEDGER}, chain good"
+    if lost:
+        return [
+            Finding("objections", "bad", f"{text}. No list names the patients of {', '.join(lost)} any more: {_LOST}")
+        ]
+    return [Finding("objections", "good", f"{text}. The list names each of these patients")]
 
 
 def _proxy(connection: Connection) -> Finding:

@@ -79,7 +79,7 @@ class Equipment:
         """Leave out the patients who have come to the list, before anything of a round is computed.
 
         Raises:
-            ConfigurationError: the list cannot be read, or holds a wrong line: nobody knows whom it leaves out.
+            ConfigurationError: the list cannot be read, or holds a wrong line: it is not known whom it leaves out.
             DataError: no patient is left.
         """
         if self._renew is None or (policy := self.policy.current()) is self.policy:
@@ -98,7 +98,7 @@ class Equipment:
         ledger before the patient was on the list, and in no other one.
 
         Raises:
-            PatientsObjected: one has. The round is paid for, and nothing of it is computed.
+            PatientsObjected: one has. The round is paid for, and no part of it is computed.
             ConfigurationError: as `heed_objections`.
         """
         if self._renew is not None and self.policy.current() is not self.policy:

@@ -58,7 +58,7 @@ class AdditiveModel(TableClassifier[AdditiveParameters]):
 
     @property
     def longest_gradient(self) -> float:
-        """Return a bound on the L2 norm of a record's gradient, whatever the record: a clip norm of it clips none."""
+        """Return a bound on the L2 norm of the gradient of any record: a clip norm of it clips none."""
         # Inputs are rounded to float32.
         return (1 + 2.0**-22) * math.sqrt(1 + sum(longest_row(column) ** 2 for column in self.columns))
 

@@ -14,7 +14,10 @@ from server.api.rounds import own_client_of, sees_clients
 from server.domain.errors import Rejected
 from server.services import overview, views
 from server.services.queries import show
+from server.services.queries.windows import windows
 from server.services.studies import lifecycle
+from server.web.later_patients import LaterPatients, later_patients
+from study_protocol.documents.kept_windows import kept_in_words
 from study_protocol.study.limit_statement import LimitStatement
 from study_protocol.study.limit_words import guarantee_in_words, progress_in_words, running_in_words
 from study_protocol.study.limits import DefinitionName, LevelName
@@ -114,6 +117,9 @@ class ShownQuery(Queried):
 class ShownQueries(Message):
     queries: list[ShownQuery] = Field(description="in order of their numbers, without answers")
     next: int | None = Field(description="ask for more with `after`, null at the end")
+    later_patients: LaterPatients | None = Field(
+        description="the control chart of the released model, whatever `after` is. null: the study monitors no model"
+    )
 
 
 class Sentence(Message):
@@ -181,6 +187,7 @@ def study_terms_json(study: StudyName, context: RequestContext) -> Terms:
     draws = isinstance(view.settings, StudySettings) and view.settings.privacy.client_sampling_rate < 1
     hospitals = None if draws else max(view.clients, view.invited, view.settings.schedule.min_clients)
     sentences = in_words(view.settings, mine=False, hospitals=hospitals)
+    sentences += [("monitoring", line) for line in kept_in_words(view.settings)]
     return Terms(sentences=[Sentence(about=about, text=text) for about, text in sentences])
 
 
@@ -197,9 +204,13 @@ def queries_json(
         after=after,
         limit=MOST_ROUNDS,
     )
-    return _unless_same(
-        request, ShownQueries(queries=[_page_query(query) for query in query_list.queries], next=query_list.next)
+    monitored = windows(context.coordinator, study)
+    page = ShownQueries(
+        queries=[_page_query(query) for query in query_list.queries],
+        next=query_list.next,
+        later_patients=None if monitored is None else later_patients(monitored),
     )
+    return _unless_same(request, page)
 
 
 @router.get("/{study}/queries/{query}.json", responses=_NOT_MODIFIED, response_model=ShownQuery)

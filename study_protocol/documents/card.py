@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
+from study_protocol.documents.kept_windows import kept_in_words
 from study_protocol.documents.phrases import (
     UNIT_NOUNS,
     exact_delta,
@@ -181,6 +182,7 @@ def _settings(study: Study) -> tuple[tuple[str, ...], ...]:
         *(() if (stages := privacy.noise_stages) is None else (("noise_schedule", schedule_in_words(stages)),)),
         ("sampling_rate", exact(privacy.sampling_rate)),
         ("max_steps", str(privacy.max_steps)),
+        *(("monitoring", line) for line in kept_in_words(settings)),
     )
 
 

@@ -143,7 +143,7 @@ _ACTOR = (
     "The coordinator's audit log names the person, role and time of every change. A hospital's ledger of decisions "
     "names who agreed to what."
 )
-_KEPT = "The program deletes no entry of the ledger, of the audit log or of an egress log."
+_ENTRIES_KEPT = "The program deletes no entry of the ledger, of the audit log or of an egress log."
 # Requirements 9 to 11 and 14 to 18 are about the environment and the health data access body alone.
 EHDSR: tuple[AskedLine, ...] = (
     AskedLine(
@@ -178,7 +178,7 @@ EHDSR: tuple[AskedLine, ...] = (
         "EHDSR-8",
         "logs are kept for at least one year",
         "mandatory",
-        always(_KEPT, "backups and the time for which you keep them."),
+        always(_ENTRIES_KEPT, "backups and the time for which you keep them."),
     ),
     # From here on about what is taken out.
     AskedLine("EHDSR-12", "only non-personal data may be downloaded", "mandatory", _non_personal),

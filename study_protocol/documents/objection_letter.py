@@ -27,7 +27,7 @@ _KINDS: tuple[tuple[RoundKind, str], ...] = (
 
 @dataclass(frozen=True)
 class LetterRound:
-    """A round in which a patient may have been. day: in ISO 8601, empty if nothing of it was made ready to leave."""
+    """A round in which a patient may have been. day: in ISO 8601, empty if no part of it was made ready to leave."""
 
     number: int
     kind: RoundKind

@@ -68,7 +68,7 @@ def first_days(columns: Mapping[str, Column], column: str, patients: Sequence[st
     """Return the day of the first record of each row's patient, in days from 1 January 1970, shape (rows,).
 
     NaN for a patient with any row whose date is missing or no date: which row is the first is not known. Another
-    patient's rows change nothing.
+    patient's rows do not count.
 
     Raises:
         UnreadableColumn: the table has no such column.

@@ -1,9 +1,9 @@
 """The control chart of a released model: its windows of later patients one after another, and the rule of the alarm.
 
-Everything is read off published answers, so that it costs nothing. A window's figure and its error, noise and sampling
+Everything is read off published answers, so that it has no cost. A window's figure and its error, noise and sampling
 together, are nearly normal. The statistic is the mean of the last two windows, weighted by their precision, over its
-standard error. All statistics of a year stay within ±c with probability at least Π P(|Z| ≤ c), whatever their
-correlation is (Šidák 1967), which gives c. The slope takes nine tenths of the false alarms, as it is what drifts
+standard error. All statistics of a year stay within ±c with probability at least Π P(|Z| ≤ c), at any
+correlation (Šidák 1967), which gives c. The slope takes nine tenths of the false alarms, as it is what drifts
 unseen. Calibration in the large has the rest.
 """
 
@@ -91,11 +91,24 @@ def limit_of(monitoring: MonitoringSettings, measure: str) -> float:
     return NormalDist().inv_cdf(1 - each / 2) * (1 + 1e-12)
 
 
+def reference_of(
+    monitoring: MonitoringSettings, windows: Mapping[int, Mapping[str, WindowFigure]], measure: str
+) -> float | None:
+    """Return what later windows are held against. None: the measure has no alarm, or window 1 has no figure."""
+    if measure not in SHARES:
+        return None
+    if monitoring.reference == "calibrated":
+        return _CALIBRATED[measure]
+    figures = _known_figures(windows, measure)
+    return figures[0][1] if figures and figures[0][0] == 1 else None
+
+
 def statistics_of(
     monitoring: MonitoringSettings, windows: Mapping[int, Mapping[str, WindowFigure]], measure: str
 ) -> dict[int, float]:
     """Return the statistic of each window that has a figure of this measure, by its number."""
-    figures = _known(windows, measure)
+    figures = _known_figures(windows, measure)
+    # Slope 1 and intercept 0 are exact, so that they add no error.
     reference, error = _CALIBRATED[measure], 0.0
     if monitoring.reference == "first-window":
         if not figures or figures[0][0] != 1:
@@ -111,7 +124,7 @@ def statistics_of(
     return by_window
 
 
-def _known(windows: Mapping[int, Mapping[str, WindowFigure]], measure: str) -> list[tuple[int, float, float]]:
+def _known_figures(windows: Mapping[int, Mapping[str, WindowFigure]], measure: str) -> list[tuple[int, float, float]]:
     """Return number, estimate and error of every window that has both, in order."""
     figures: list[tuple[int, float, float]] = []
     for number in sorted(windows):

@@ -111,6 +111,7 @@ class MonitoringSettings(Message):
         window = window_in(document)
         if window is None:
             return None
+        # The number follows from the day, and the whole document is compared below: other noise is another question.
         days = (window.first_day - self.first_day).days
         number = days // self.every_days + 1
         if days < 0 or number > self.windows:

@@ -23,7 +23,24 @@ def disclosures(settings: AnySettings, *, mine: bool) -> list[str]:
         mine: whether the hospital is the reader's own. Otherwise it is any hospital that takes part.
     """
     schedule = settings.schedule
-    return [*_parties(settings, mine=mine), *_auditors(schedule.witnesses), _time_seen(schedule.slots, mine=mine)]
+    return [
+        *_parties(settings, mine=mine),
+        *_of_later_patients(settings, mine=mine),
+        *_auditors(schedule.witnesses),
+        _time_seen(schedule.slots, mine=mine),
+    ]
+
+
+def _of_later_patients(settings: AnySettings, *, mine: bool) -> list[str]:
+    if (monitoring := settings.monitoring) is None:
+        return []
+    whose = "your" if mine else "each hospital's"
+    return [
+        # An answer about a window needs records of its data version, so that to answer says how new they are.
+        f"the coordinator, of later patients: up to which window {whose} records reach",
+        f"readers, of later patients: noised sums about each of {monitoring.windows} windows, the last one ends on "
+        f"{monitoring.window(monitoring.windows).end}",
+    ]
 
 
 def _auditors(witnesses: tuple[OutsideWitness, ...]) -> list[str]:

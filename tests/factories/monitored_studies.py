@@ -37,10 +37,15 @@ def monitored_study(section: dict[str, Any] | None = None, **options: Any) -> St
 def window_answer(chosen: MonitoringSettings, *, patients: int, slope: float, noise: float = 3.0) -> Answer:
     """The answer about so many patients with 20 % outcomes, whose logits are off by this slope."""
     draw = np.random.default_rng(3)
-    logits = draw.normal(-1.66, 1.03, patients)
-    outcome = (draw.random(patients) < 1 / (1 + np.exp(-slope * logits))).astype(float)
     question = chosen.document(1, 1).question
-    columns: Any = {PREDICTION: 1 / (1 + np.exp(-logits)), OUTCOME: outcome, "seen": np.zeros(patients)}
     spacing = question.grid().spacing
+    columns = later_patients(draw, patients, slope)
     total = question.total(columns, spacing) * spacing + noise * draw.normal(size=question.cells)
     return question.answer(NoisedSum(total, noise, 1))
+
+
+def later_patients(draw: np.random.Generator, patients: int, slope: float) -> Any:
+    """Columns of so many patients of a window, whose logits are off by this slope."""
+    logits = draw.normal(-1.66, 1.03, patients)
+    outcome = (draw.random(patients) < 1 / (1 + np.exp(-slope * logits))).astype(float)
+    return {PREDICTION: 1 / (1 + np.exp(-logits)), OUTCOME: outcome, "seen": np.zeros(patients)}

@@ -90,13 +90,14 @@ class LedgerAccountant:
 
         Args:
             event: the release.
-            max_epsilon: a limit to compare with, which charges nothing.
+            max_epsilon: a limit to compare with, without a charge.
             count: of equal releases.
         """
         charge = self._charge(event, count)
         if max_epsilon is not None:
             return not self.ledger.epsilon_after(charge) <= max_epsilon
         try:
+            # Charged here and not in `compose`, which comes when updates were seen already.
             self._reservation = self.ledger.reserve(charge, self.run)
         except OwnBudgetExceeded:
             return True
@@ -106,7 +107,7 @@ class LedgerAccountant:
         """Settle the releases that `would_exceed` has charged. Others are charged now.
 
         Raises:
-            OwnBudgetExceeded: they were not charged, and would pass the limit. Nothing of them may be released.
+            OwnBudgetExceeded: they were not charged, and would pass the limit. They may not be released.
         """
         charge, reservation = self._charge(event, count), self._reservation
         if reservation is None or reservation.charge != charge:
@@ -136,7 +137,7 @@ class LedgerAccountant:
         return {"schema_version": _STATE_VERSION, "backend": _BACKEND, "entries": sequence, "head": sha256}
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Check that the ledger goes on from a state. Nothing is set back, because what was spent stays spent.
+        """Check that the ledger goes on from a state. No charge is set back, because what was spent stays spent.
 
         Raises:
             ConfigurationError: it is no state of such an accountant.
@@ -154,5 +155,6 @@ class LedgerAccountant:
     def _charge(self, event: FlowerEvent, count: int) -> Charge:
         if event.population_size != self._population:
             raise ConfigurationError(f"the event is of {event.population_size} clients, and not of {self._population}")
+        # Flower draws a fixed number of clients. Only who asked for Poisson sampling is credited with a rate.
         rate = event.sample_size / event.population_size if self._is_sampled else 1.0
         return charge_of("client", event.noise_multiplier, rate, count)

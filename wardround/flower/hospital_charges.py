@@ -35,9 +35,9 @@ class HospitalCharges:
 
         Raises:
             Refused: the site policy does not allow the round. OwnBudgetExceeded: a limit would be passed.
-            ConfigurationError, LedgerInUse, LedgerDamaged, LedgerNotWritten: nothing was charged.
+            ConfigurationError, LedgerInUse, LedgerDamaged, LedgerNotWritten: no charge was made.
         """
-        charge = self._allowed(terms, training)
+        charge = self._allowed_charge(terms, training)
         study = self._name_of(run)
         with HospitalLedger.wait_for(self._path) as ledger:
             ledger.fix_terms(self._policy.limits)
@@ -67,7 +67,7 @@ class HospitalCharges:
         section = LimitSection(epsilon=self._policy.largest_epsilon, delta=self._policy.largest_delta)
         return section.at(charge.level, self._policy.limits.terms(LedgerTerms(), is_new=True))
 
-    def _allowed(self, terms: RoundTerms, training: PatientTraining | None) -> Charge:
+    def _allowed_charge(self, terms: RoundTerms, training: PatientTraining | None) -> Charge:
         """Return the charge of a round that the site policy allows."""
         policy = self._policy
         if policy.datasets is not None and self._dataset not in policy.datasets:

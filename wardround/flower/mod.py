@@ -78,6 +78,7 @@ class HospitalMod:
         terms, (key, received) = RoundTerms.from_config(config), _only(message.content.array_records, "arrays")
         # Copies: the app may train in the arrays that it was given.
         before = {name: np.array(values) for name, values in _arrays(received).items()}
+        # Paid before the app sees the message: a training that dies half-way has read records.
         charges = HospitalCharges(self._home_of(context), self._dataset, self._study)
         run, head = str(config.get(RUN, message.metadata.run_id)), str(config.get(LEDGER_HEAD, ""))
         number = charges.pay(run, terms, self._training, _digest(before))
@@ -92,6 +93,7 @@ class HospitalMod:
             noise = UpdateNoise.calibrated(terms.clip_norm, size, terms.noise_multiplier)
             after = noised_arrays(before, after, noise, self._source or SecureSource())
         charges.ready(run, number, _digest(after), sum(values.nbytes for values in after.values()), head)
+        # No number of patients: every hospital weighs the same.
         return update_reply(message, key, after, {self._weight_key: 1.0})
 
 
@@ -123,6 +125,7 @@ def _same_shapes(
 ) -> dict[str, NDArray[np.floating]]:
     """Return the trained arrays in the order of the received ones. Raises ValueError: these are other arrays."""
     shapes = [{name: values.shape for name, values in arrays.items()} for arrays in (before, after)]
+    # Its text names no array: the app may have named one after records.
     if shapes[0] != shapes[1]:
         raise ValueError("the app answered with other arrays than it received")
     return {name: after[name].astype(values.dtype) for name, values in before.items()}

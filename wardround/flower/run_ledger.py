@@ -103,7 +103,7 @@ class RunLedger:
             )
         # Each entry is parsed once: a round costs the same after thousands of them.
         self.limit = limit
-        self._steps, self._counted = Counter[Charge](), 0
+        self._steps, self._entries_counted = Counter[Charge](), 0
 
     def reserve(self, charge: Charge, run: str) -> RunReservation:
         """Charge a release before anything of it is made or sent. The charge is on the disk when this returns.
@@ -181,8 +181,8 @@ class RunLedger:
     def _steps_read(self) -> Counter[Charge]:
         """Return the steps of all entries that this process has read. Each entry is counted once."""
         entries = self._chain.entries
-        self._steps += steps_in(entries[self._counted :], self.limit)
-        self._counted = len(entries)
+        self._steps += steps_in(entries[self._entries_counted :], self.limit)
+        self._entries_counted = len(entries)
         return self._steps
 
     def entries(self) -> tuple[Entry, ...]:

@@ -59,6 +59,7 @@ def limit_in(entries: Sequence[Entry]) -> OwnLimit:
         limit = limit_of(body["epsilon"], body["delta"], body["level"], body["rule"], body["order"] or None)
     except AccountingError as error:
         raise LedgerDamaged(f"the limit in the first entry is none: {error}") from error
+    # JSON has 1 and 1.0, True and 1: only the one form that is written is the limit.
     if asdict(limit) != values:
         raise LedgerDamaged("the limit in the first entry is none: a number has another form")
     return limit

@@ -34,6 +34,7 @@ class SharedChain(LedgerChain):
         """Return the chain at `path`. Without `read_only` a missing file is created. Raises as `LedgerChain.open`."""
         chain = super().open(path, read_only=read_only, now=now)
         chain._path, chain._file = path, _identity(path)
+        # Not held between entries: another run on the same people has to be able to charge.
         if chain._lock is not None:
             chain._lock.release()
         return chain
@@ -46,7 +47,7 @@ class SharedChain(LedgerChain):
             LedgerInUse: another process holds the lock for ten seconds.
             LedgerDamaged: the file was replaced, or the entries in it are not those that were read before.
         """
-        lock = self._taken()
+        lock = self._take_lock()
         try:
             self._read_on()
             yield
@@ -63,7 +64,7 @@ class SharedChain(LedgerChain):
         query = "SELECT COALESCE(MAX(round), 0) FROM entries WHERE study = ?"
         return int(self._connection.execute(query, (run,)).fetchone()[0])
 
-    def _taken(self) -> FileLock:
+    def _take_lock(self) -> FileLock:
         end = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
@@ -77,10 +78,12 @@ class SharedChain(LedgerChain):
         # A charge in a file that has lost its name would be lost with this process.
         if not self._path.exists() or _identity(self._path) != self._file:
             raise LedgerDamaged(f"{self._path} was replaced while it was in use: restore the file with all charges")
+        # Only what is new is read and hashed, so that a turn costs the same in a long ledger.
         last = len(self._entries)
         rows = self._connection.execute("SELECT * FROM entries WHERE sequence >= ? ORDER BY sequence", (max(last, 1),))
         try:
             entries = [entry_of(row) for row in rows]
+            # The last known entry is read again: a chain that was cut and written anew would differ in it.
             if last and entries[:1] != self._entries[-1:]:
                 raise LedgerError(last, "is another one than before")
             later = entries[1:] if last else entries

@@ -104,6 +104,7 @@ def read_statement(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise LedgerDamaged(f"{path} is no JSON") from error
+    # A ledger is SQLite, and begins with other bytes than JSON.
     if document is not None:
         return checked_statement(document)
     with LedgerChain.open(path, read_only=True) as chain:

@@ -64,6 +64,7 @@ class KeptRounds:
         head = ":".join(map(str, self.ledger.head()))
         for name, value in {**self.terms.to_config(), RUN: self.run, LEDGER_HEAD: head}.items():
             config[name] = value
+        # Made before the charge: a strategy that fails or draws nobody costs nothing.
         messages = list(self.strategy.configure_train(server_round, arrays, config, grid))
         if not messages:
             return messages
@@ -75,8 +76,9 @@ class KeptRounds:
         return messages
 
     def aggregate_train(self, server_round: int, replies: Iterable[Any]) -> tuple[Any, Any]:
-        """Average the updates, and settle the round. Without enough noise in them nothing is averaged."""
+        """Average the updates, and settle the round. Without enough noise in them there is no average."""
         reservation, self._reservation = self._reservation, None
+        # Flower's own strategies drop errors, too. Here their number decides whether there is enough noise.
         answers = [reply for reply in replies if not reply.has_error()]
         if reservation is None:
             return None, None

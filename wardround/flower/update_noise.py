@@ -42,6 +42,7 @@ class UpdateNoise:
     @classmethod
     def calibrated(cls, clip_norm: float, coordinates: int, noise_multiplier: float) -> UpdateNoise:
         """Return the noise of updates with so many numbers."""
+        # From public numbers alone. A grid that depended on the update would tell of it.
         spacing = 2.0 ** (math.floor(math.log2(noise_multiplier * clip_norm)) - _GRID_BITS)
         # Half a grid step in each number, doubled for the roundings here.
         sensitivity = (clip_norm + spacing * math.sqrt(coordinates)) * _UP
@@ -78,6 +79,7 @@ def noised_arrays(
         before: the received arrays, which are public.
         after: the trained arrays, with the same names and shapes.
     """
+    # One clip for all arrays together: the norm of the whole update is what one hospital changes.
     update = _flat(after) - _flat(before)
     moved = _flat(before) + noise.add_to(update, source)
     arrays, start = dict[str, NDArray[np.floating]](), 0

@@ -216,10 +216,15 @@ def _require_askable(study: StudyRow, document: QueryDocument) -> None:
             f"this form of question needs number {document.question.protocol} of the protocol, and this study was "
             f"created with number {study.protocol}: ask without it, or in a newer study",
         )
-    if document.question.cells > settings.statistics.max_cells:
+    _require_numbers(document, settings.statistics.max_cells)
+
+
+def _require_numbers(document: QueryDocument, max_cells: int) -> None:
+    """Check the cells and the noise of a question. Raises Rejected `invalid-request`."""
+    if document.question.cells > max_cells:
         raise Rejected(
             "invalid-request",
-            f"{document.question.cells} cells, and a query of this study has at most {settings.statistics.max_cells} "
+            f"{document.question.cells} cells, and a query of this study has at most {max_cells} "
             "(statistics.max_cells)",
         )
     try:

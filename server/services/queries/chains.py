@@ -89,7 +89,7 @@ def synthesis_place(tx: Transaction, study: StudyRow, row: QueryRow, document: Q
     elif round_that_opened(tx, study, row.sha256) is not None:
         words = f"{_LOST} The rule asks no other question in its place, so the synthesis ends. {_FREE}"
     else:
-        words = f"What was kept for it and for later questions is free again. {_AGAIN}"
+        words = f"What was kept for it and for later questions is free again. {_GOES_ON}"
     return SynthesisPlace(stage=stage, kept=_squares(later), words=f"Question {stage} of the synthesis. {words}")
 
 
@@ -102,7 +102,7 @@ def step_place(tx: Transaction, study: StudyRow, row: QueryRow, document: QueryD
     follower = _follower(tx, study, chain, step) if row.state == "answered" else None
     if row.state == "failed":
         is_lost = round_that_opened(tx, study, row.sha256) is not None
-        words = f"{_LOST} {_NO_OTHER_STEP} {_FREE}" if is_lost else f"{_FREED_STEPS} {_AGAIN}"
+        words = f"{_LOST} {_NO_OTHER_STEP} {_FREE}" if is_lost else f"{_FREED_STEPS} {_GOES_ON}"
     elif step == steps:
         words = "It is the last step: its answer is the result."
     elif row.state == "answered":
@@ -124,7 +124,7 @@ _FREED_STEPS = "What was kept for it and for later steps is free again."
 _FOLLOWED = "Query {} followed from it."
 _LOST = "Its sum was opened and the answer is lost."
 _FREE = "What was kept for later questions is free again."
-_AGAIN = "Asked again, it goes on from here, if both still fit."
+_GOES_ON = "Asked again, it goes on from here, if both still fit."
 
 
 def to_resume(tx: Transaction, study: StudyRow, document: QueryDocument) -> tuple[QueryDocument, QueryRow] | None:
@@ -132,7 +132,7 @@ def to_resume(tx: Transaction, study: StudyRow, document: QueryDocument) -> tupl
     chain = chain_of(rows.settings_of(study), document)
     if not isinstance(chain, StepChain):
         return None
-    failed = ((each, row) for _, each, row in _asked(tx, study, chain) if row.state == "failed")
+    failed = ((each, row) for _, each, row in _rows_of_chain(tx, study, chain) if row.state == "failed")
     return next(failed, None)
 
 
@@ -142,7 +142,7 @@ def earlier_answers(tx: Transaction, study: StudyRow, chain: QuestionChain | Non
         return {}
     return {
         row.sha256: SignedAnswer.model_validate(row.answer).published
-        for _, _, row in _asked(tx, study, chain)
+        for _, _, row in _rows_of_chain(tx, study, chain)
         if row.answer is not None
     }
 
@@ -174,11 +174,11 @@ def _squares(costs: tuple[QueryCost, ...]) -> float:
 
 def _follower(tx: Transaction, study: StudyRow, chain: QuestionChain, step: int) -> int | None:
     """Return the number of the newest query after this step of a chain. None: there is none yet."""
-    numbers = [row.number for place, _, row in _asked(tx, study, chain) if place == step + 1]
+    numbers = [row.number for place, _, row in _rows_of_chain(tx, study, chain) if place == step + 1]
     return numbers[-1] if numbers else None
 
 
-def _asked(tx: Transaction, study: StudyRow, chain: QuestionChain) -> Iterator[_ChainRow]:
+def _rows_of_chain(tx: Transaction, study: StudyRow, chain: QuestionChain) -> Iterator[_ChainRow]:
     """Yield every question of a chain that was asked, in order."""
     statement = select(QueryRow).where(QueryRow.study_id == study.id).order_by(QueryRow.number)
     for row in tx.session.scalars(statement):

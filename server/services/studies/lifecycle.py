@@ -26,6 +26,7 @@ from server.services.coordinator import Coordinator, Written
 from server.services.people.audit import begin_log, record_operated
 from server.services.rounds.close import finish, stop_round
 from server.services.tampered_studies import stopping_where_rows_differ
+from study_protocol.documents.kept_windows import require_windows
 from study_protocol.secure_sum.messages import ParameterFault
 from study_protocol.secure_sum.parameters import SessionPlan
 from study_protocol.study.any_settings import AnySettings
@@ -283,7 +284,7 @@ def _feasible_plan(request: StudyCreate) -> AnyPlan:
             raise Rejected("beyond-bounds", f"{'; '.join(beyond)}: say --i-know if this is wanted. Hospitals see it")
         with naming_settings():
             Budget.open(plan)
-        _require_windows(request.settings, Budget(plan))
+        require_windows(request.settings, Budget(plan))
         _require_synthesis(request.settings, Budget(plan))
     except FirstRoundOverspends as error:
         fitting = {"noise_one_round": error.noise_one_round, "noise_max_steps": error.noise_max_steps}
@@ -296,23 +297,6 @@ def _feasible_plan(request: StudyCreate) -> AnyPlan:
     except AccountingError as error:
         raise Rejected("invalid-request", f"no budget can be kept for these settings: {error}") from error
     return plan
-
-
-def _require_windows(settings: AnySettings, budget: Budget) -> None:
-    """Check that all windows of later patients fit, with every scheduled evaluation. Raises PlanError: they do not."""
-    if (monitoring := settings.monitoring) is None:
-        return
-    cost, costs = monitoring.cost(), [monitoring.cost()] * (monitoring.windows - 1)
-    if settings.evaluation is not None:
-        plan = settings.evaluation.plan()
-        costs += [] if plan.cost is None else [plan.cost] * plan.due_by(settings.rounds)
-    supposed = budget.supposing(costs)
-    if not supposed.authorise_query(cost).is_allowed:
-        raise PlanError(
-            "monitoring",
-            f"the {monitoring.windows} windows could together pass a limit of the study: raise "
-            "question.noise_multiplier, or ask for fewer windows",
-        )
 
 
 def _require_synthesis(settings: AnySettings, budget: Budget) -> None:

@@ -12,6 +12,8 @@ export class StudyModel {
   mostRounds = 0;
   words = [];
   queries = [];
+  // The control chart of the released model; null where no model is monitored.
+  laterPatients = null;
   #rounds = new Map();
   #ordered = [];
   #histories = new Map();

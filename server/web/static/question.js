@@ -149,6 +149,9 @@ function forest(plain, { scale, reference }) {
   if (typeof reference === "number") plain.layer.unshift({ data: { values: [{}] }, mark: { type: "rule", strokeDash: [4, 4] }, encoding: { x: { datum: reference, type: "quantitative" }, y: { value: 0 }, y2: { value: { expr: "height" } }, yOffset: null, color: null, tooltip: null } });
 }
 
+// The line that points over a scale are held against.
+const level = (reference) => ({ data: { values: [{}] }, mark: { type: "rule", strokeDash: [4, 4] }, encoding: { y: { datum: reference, type: "quantitative" }, x: { value: 0 }, x2: { value: { expr: "width" } } } });
+
 const share = (axis, domain) => axis && (axis.scale = { ...axis.scale, domain, nice: true });
 
 // What only the data know: the axis' name and form, and whether there are groups at all.
@@ -160,6 +163,7 @@ function fitted(plain, one, rows, { numeric, beside, scale, ends }) {
     const places = [...new Set(rows.map((row) => row.x))];
     if (!numeric) Object.assign(encoding.x, { type: "ordinal", scale: {} });
     else if (places.length <= MOST_TICKS) encoding.x.axis = { ...encoding.x.axis, values: places, format: ".6~g" };
+    if (typeof one.plot.reference === "number") plain.layer.unshift(level(one.plot.reference));
   } else {
     // A height in steps, as the file says it, would make the library warn beside a width of the container's.
     const distinct = (name) => new Set(rows.map((row) => row[name])).size;

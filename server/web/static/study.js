@@ -4,6 +4,7 @@ import { cards } from "/static/cards.js";
 import { Twin, ask } from "/static/coordinator.js";
 import { element, phrase, redraw, section, table } from "/static/elements.js";
 import { follow } from "/static/live.js";
+import { laterPatients } from "/static/later_patients.js";
 import { hospitals } from "/static/hospitals.js";
 import { lossCharts } from "/static/loss.js";
 import { meanings } from "/static/meaning.js";
@@ -62,6 +63,7 @@ async function readQueries(name, model) {
   for (let after = first - 1; after !== null; ) {
     const page = await (await ask(`/dashboard/${name}/queries.json?after=${after}`)).json();
     found.push(...page.queries);
+    model.laterPatients = page.later_patients;
     after = page.next;
   }
   model.mergeQueries(first, found);
@@ -73,7 +75,7 @@ function build(place, name, model) {
   const made = model.study.settings.synthesis ? synthesisTab(name) : null;
   const parts = [cards()];
   // No numbers where the database is not what was signed: they may be anybody's.
-  if (model.budget !== null) parts.push(lossCharts(), meanings(), byHospital(name), agreement(name), hospitals(name), proof(name), roundsTable(name));
+  if (model.budget !== null) parts.push(lossCharts(), meanings(), byHospital(name), laterPatients(), agreement(name), hospitals(name), proof(name), roundsTable(name));
   own.append(...parts.map((part) => part.node));
   const several = model.asks && model.budget !== null;
   place.replaceChildren(top.node, ...(several ? [tabs.node] : []), own, ...(several ? [asked.node] : []), ...(several && made ? [made.node] : []));

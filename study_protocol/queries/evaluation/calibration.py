@@ -2,7 +2,7 @@
 
 A model is recalibrated by logit P(y = 1) = logit p + a + b (logit p - c), where c is a public centre: b = 0 is a
 calibration slope of 1. With l = logit p - c and h = l cut to ±H / max(p, 1 - p), the sums are Σ (y - p) and
-Σ (y - p) h. Both have mean 0 if the model is calibrated, whatever weights h patients have: the cut biases nothing. One
+Σ (y - p) h. Both have mean 0 if the model is calibrated, with any weights h of patients: the cut brings no bias. One
 Newton step from a = b = 0 solves for a and b (Cox 1958). Its derivatives, sums of v = p(1 - p) times (1, l, h, h l),
 are read off the histogram, with an average of each bin: they scale a drift, and move no model that is calibrated.
 """

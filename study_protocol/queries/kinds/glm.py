@@ -98,6 +98,7 @@ class GeneralisedLinear(BaseQuestion):
         if family not in USUAL_STEPS:
             return entries
         steps = entries.setdefault("steps", USUAL_STEPS[family])
+        # Only where a person wrote it. A document that came back from the coordinator has both numbers.
         if entries.get("total_noise_multiplier") is None and entries.get("step", 1) == 1 and _are_numbers(total, steps):
             entries["total_noise_multiplier"] = total
             entries["noise_multiplier"] = step_noise(family, cast("float", total), 1, steps)
@@ -120,6 +121,7 @@ class GeneralisedLinear(BaseQuestion):
         for pair in self.interactions:
             if len(set(pair) & set(columns)) < 2:
                 raise ValueError(f"interactions: {pair[0]} and {pair[1]} are not two of the predictors' columns")
+        # Two equal columns have no coefficients of their own.
         if len(set(map(frozenset, self.interactions))) < len(self.interactions):
             raise ValueError("interactions: a pair stands twice")
 
@@ -167,6 +169,7 @@ class GeneralisedLinear(BaseQuestion):
         if len(self.frame) not in ({0} if self.step == 1 else {0, slopes * (slopes + 1)}):
             raise ValueError("frame: step 1 has none. Later it has a centre and a row for each column of the design")
         intercepts = set(self.at[slopes:])
+        # Slopes would make residuals larger than the sensitivity counts on.
         is_level = not any(self.at[:slopes]) and len(intercepts) <= 1 and all(abs(level) <= 1 for level in intercepts)
         if self.family == "linear" and not is_level:
             raise ValueError("at: of a linear regression slopes of 0 and one intercept for all, within ±1")
@@ -229,6 +232,7 @@ class GeneralisedLinear(BaseQuestion):
         if not self.hospitals:
             return self
         slopes, place = self.model.slopes, self.hospitals.index(hospital)
+        # Its own intercept alone. At step 1 there is none, and the slice is empty.
         at = (*self.at[:slopes], *self.at[slopes + place :][:1])
         return self.model_copy(update={"by_hospital": False, "hospitals": (), "at": at})
 
@@ -252,6 +256,7 @@ class GeneralisedLinear(BaseQuestion):
         return self._noise_of(self.steps)
 
     def costs_after(self) -> tuple[QueryCost, ...]:
+        # Coefficients are not known yet. The cost is the same for all: Δ is 1 wherever a step stands.
         later = [self._of_step(step, (0.0,) * self.model.size, ()) for step in range(self.step + 1, self.steps + 1)]
         grids = [(question, question.grid()) for question in later]
         return tuple(QueryCost(grid.std, grid.sensitivity, q.cells, q.bears) for q, grid in grids)

@@ -41,7 +41,7 @@ def step_answer(model: Model, noised: NoisedSum, words: str) -> Answer:
         rows=rows_of([(label,) for label in names], model.own_units @ scaled, scaled),
     )
     pairs = [(name, "centre") for name in names[: model.slopes]]
-    pairs += [(name, other) for name in names[: model.slopes] for other in names[: model.slopes]]
+    pairs += [(name, second) for name in names[: model.slopes] for second in names[: model.slopes]]
     frame = AnswerTable(
         name=FRAME,
         title="centre and scale of the next step's sums",
@@ -150,12 +150,12 @@ def patients_table(model: Model, noised: NoisedSum) -> AnswerTable:
     )
 
 
-_COUNTED = "Intervals and p-values count the noise and the sampling of patients"
+_ERRORS_COUNTED = "Intervals and p-values count the noise and the sampling of patients"
 _LAW = {
-    "logistic": f"{_COUNTED}, as a logistic model has it.",
-    "poisson": f"{_COUNTED}, as Poisson's law has it: where counts vary more, they are too short. Counts above the "
-    "range's high are taken into account by that law.",
-    "linear": f"{_COUNTED}, with residuals that vary alike for all.",
+    "logistic": f"{_ERRORS_COUNTED}, as a logistic model has it.",
+    "poisson": f"{_ERRORS_COUNTED}, as Poisson's law has it: where counts vary more, they are too short. Counts above "
+    "the range's high are taken into account by that law.",
+    "linear": f"{_ERRORS_COUNTED}, with residuals that vary alike for all.",
 }
 # In errors of noise and sampling.
 _MOST_REMAINDER = 1.0

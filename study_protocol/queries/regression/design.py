@@ -58,6 +58,7 @@ class Factor(Message):
         Raises UnreadableColumn.
         """
         read = read_categories(column_of(patients, self.column), self.categories, self.missing_values)
+        # A patient with another value is in no sum: its row would count as the reference category.
         listed = ~read.missing & (read.places >= 0)
         places = [self.categories.index(level) for level in self.levels]
         return np.where(listed[:, None], read.places[:, None] == np.array(places), np.nan)

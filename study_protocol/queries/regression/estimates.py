@@ -83,10 +83,11 @@ class ReleasedSums:
             return None
         mean = self.information[:slopes, slopes:].sum(axis=1) / patients
         covariance = self.information[:slopes, :slopes] / patients - np.outer(mean, mean)
+        # Noise alone can make a variance negative, so that each column gets a public floor first.
         lacking = np.maximum(least_variances - np.diagonal(covariance), 0.0)
         values, vectors = np.linalg.eigh(covariance + np.diag(lacking))
-        least = max(self.information_noise * math.sqrt(2 * slopes) / patients, _NARROWEST)
-        return mean, np.asarray((vectors / np.sqrt(np.maximum(values, least))) @ vectors.T, np.float64)
+        narrowest = max(self.information_noise * math.sqrt(2 * slopes) / patients, _NARROWEST)
+        return mean, np.asarray((vectors / np.sqrt(np.maximum(values, narrowest))) @ vectors.T, np.float64)
 
     def noise_at(self, step: Floats) -> Floats:
         """Return the covariance of the noise in gradient - information · step, shape (D, D)."""
@@ -108,6 +109,7 @@ def fit(released: ReleasedSums, *, is_linear: bool) -> Fit:
     """Return the last step. Weights make the sampling covariance smaller than the inverse information, never larger."""
     step = released.newton()
     inverse = np.asarray(np.linalg.inv(released.definite), np.float64)
+    # The delta method: noise moves the estimate as a change of the estimating equation does.
     noise = inverse @ released.noise_at(step) @ inverse
     dispersion = _dispersion(released, step, noise) if is_linear else 1.0
     return Fit(step, dispersion * inverse, noise)
@@ -118,13 +120,14 @@ def _dispersion(released: ReleasedSums, step: Floats, noise: Floats) -> float:
 
     It is at least the deviation of its own noise, so that residuals lost in it are not taken for none.
     """
+    # Degrees of freedom, of a number of patients that noise may have put below the coefficients.
     weight = max(released.patients - len(step), 1.0)
     explained = float(released.gradient @ step) - float(np.trace(released.definite @ noise))
     return max(released.square - explained, released.square_noise) / weight
 
 
 def stands_out(released: ReleasedSums) -> bool:
-    """Return whether the information is above its noise in every direction, so that nothing of it was floored."""
+    """Return whether the information is above its noise in every direction, so that no part of it was floored."""
     return released.patients > released.floor and released.smallest > released.floor
 
 

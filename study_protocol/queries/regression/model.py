@@ -113,6 +113,7 @@ class Model:
     def total(self, patients: Patients, included: NDArray[np.bool_], spacing: float) -> NDArray[np.int64]:
         """Return the sum over patients with every value, in grid steps, shape (block,). Raises UnreadableColumn."""
         optional = [number for number in (self.offset, self.weights) if number is not None]
+        # Back in their own units: a logarithm or a product of scaled numbers would be another model.
         numbers = [number.scaled(patients) * number.half + number.middle for number in optional]
         outcomes = self.outcome.scaled(patients)
         if self.family != "linear":
@@ -137,9 +138,9 @@ class Model:
         information = factors.information * doubles * (weights * curvatures)[:, None] * u[:, below] * u[:, across]
         square = [factors.square * (weights * residuals**2)[:, None]] if self.family == "linear" else []
         slopes = columns * (columns - 1) // 2
-        counted = np.full((len(u), 1), factors.count)
+        counts = np.full((len(u), 1), factors.count)
         return np.concatenate(
-            [counted, gradient[:, :-1], information[:, :slopes], *square, gradient[:, -1:], information[:, slopes:]],
+            [counts, gradient[:, :-1], information[:, :slopes], *square, gradient[:, -1:], information[:, slopes:]],
             axis=1,
         )
 
@@ -151,6 +152,7 @@ class Model:
 
     def placed(self, total: NDArray[np.int64], hospital: str) -> NDArray[np.int64]:
         """Return a hospital's sum in the whole vector: what has the intercept in it stands in the hospital's place."""
+        # Zeros at the others' places, so that a sum over hospitals is one long vector and a mask covers all of it.
         by_hospital = np.zeros((len(self.hospitals), self.block - self.shared), np.int64)
         by_hospital[self.hospitals.index(hospital)] = total[self.shared :]
         return np.concatenate([total[: self.shared], by_hospital.ravel()])
@@ -161,6 +163,7 @@ class Model:
         shared, by_hospital = noised.total[: self.shared], noised.total[self.shared :].reshape(hospitals, -1)
         below, across, doubles = triangle_of(slopes)
         matrix, noised_at = np.zeros((self.size, self.size)), np.zeros((self.size, self.size), bool)
+        # Off the diagonal each number was sent once, times √2, so that its norm is that of the whole matrix.
         matrix[below, across] = shared[1 + slopes : 1 + slopes + len(below)] / doubles
         matrix[slopes:, :slopes] = by_hospital[:, 1:-1] / math.sqrt(2.0)
         places = np.arange(slopes, self.size)
@@ -190,13 +193,14 @@ class Model:
             return np.where(np.arange(self.size) >= self.slopes, released.mean, 0.0)
         if not self.at:
             released, level = at_level(self.family, released, self.high, is_at_zero=self.is_at_zero)
+            # A first step from the share of the outcome is much nearer to the end than one from 0.
             at = at + np.where(np.arange(self.size) >= self.slopes, level, 0.0)
         return np.clip(at + self.frame_matrix.T @ released.newton(), -LARGEST, LARGEST)
 
     def next_frame(self, noised: NoisedSum) -> tuple[Floats, Floats]:
         """Return centre and matrix of the next step's frame: there every direction varies by about as much.
 
-        So noise that is equal in all directions costs each direction the same, whatever the predictors' correlation.
+        So noise that is equal in all directions costs each direction the same, at any correlation of the predictors.
         It is made once, from the first step: its weights are the mildest. A rare category would have a long row there
         and a small weight. So its column is not stretched beyond a part of R.
         """
@@ -204,6 +208,7 @@ class Model:
             return self._frame
         spans = self.design.spans**2 / (_OF_ONE_CATEGORY * _FRAME_SQUARE[self.family] * (self.slopes + 1))
         whitening = self.released(noised).whitening(spans)
+        # Too few patients to know a frame: the next step is asked as the first one was.
         if whitening is None:
             return np.zeros(self.slopes), np.eye(self.slopes)
         centre, matrix = whitening

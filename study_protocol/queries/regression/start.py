@@ -12,7 +12,7 @@ from study_protocol.queries.regression.estimates import ReleasedSums
 from study_protocol.queries.regression.families import FamilyName, parts
 
 # Shares of 0 and 1 have no intercept.
-_LEAST = 1e-3
+_MIN_SHARE = 1e-3
 _FARTHEST = 15.0
 
 
@@ -21,7 +21,7 @@ def at_level(
 ) -> tuple[ReleasedSums, float]:
     """Return gradient and information at coefficients of 0 but for one intercept, and that intercept.
 
-    Without an offset the residual of everybody moves by the same number, so both are exact functions of the sums at 0.
+    Without an offset all residuals move by the same number, so both are exact functions of the sums at 0.
     With an offset, that holds for counts up to the clip. For a yes or no, the sums stay as they are.
     """
     start_residual, start_curvature = _parts_at(family, 0.0, high)
@@ -36,8 +36,8 @@ def at_level(
         return released, 0.0
     products = released.gradient - start_residual * ones
     mean = float(products[released.slopes :].sum()) / patients
-    least = max(_LEAST, STANDS_OUT * released.gradient_noise / patients)
-    mean = min(max(mean, least), max(high - least, high / 2))
+    floor = max(_MIN_SHARE, STANDS_OUT * released.gradient_noise / patients)
+    mean = min(max(mean, floor), max(high - floor, high / 2))
     level = _level(family, mean, high) if is_at_zero else math.log(mean)
     residual, curvature = _parts_at(family, level, high) if is_at_zero else (-mean, mean)
     scale = curvature / start_curvature

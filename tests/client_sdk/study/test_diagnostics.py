@@ -1,7 +1,9 @@
 import os
 import socket
+import sqlite3
 import ssl
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,13 +14,16 @@ from client_sdk.api.config import ClientSettings, Connection
 from client_sdk.api.transport import Transport
 from client_sdk.guard.decision import Subject
 from client_sdk.guard.decisions import DECISIONS_FILE, decide, decisions_in
+from client_sdk.guard.exclusion_file import OBJECTIONS_FILE
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
+from client_sdk.guard.objections import OBJECTIONS_LEDGER
 from client_sdk.guard.people import DecidingPerson, SystemAccount
-from client_sdk.guard.policy import ApprovalRule
+from client_sdk.guard.policy import ApprovalRule, SitePolicy
 from client_sdk.identity import DRAW_KEY_FILE, KEY_FILE, Identity
 from client_sdk.study.diagnostics import Finding, examine
 from client_sdk.study.feature_cache import FOLDER, KEY
+from client_sdk.study.objecting import take_objections
 from study_protocol.files.durable import write_durably
 from study_protocol.files.private import make_private_folder
 from study_protocol.study.site_versions import SiteVersions, compare
@@ -356,3 +361,36 @@ def test_decisions_that_were_removed_are_found(tmp_path: Path) -> None:
     (tmp_path / DECISIONS_FILE).unlink()
     finding = found(tmp_path)["decisions"]
     assert (finding.verdict, "lacks decision 1" in finding.text) == ("bad", True)
+
+
+def test_objections_are_checked_with_their_list(tmp_path: Path) -> None:
+    assert "objections" not in found(tmp_path)
+    person = DecidingPerson("Ada", account=SystemAccount("1"))
+    take_objections(tmp_path, SitePolicy.in_force(tmp_path), ["p7", "p8"], person)
+    finding = found(tmp_path)["objections"]
+    assert (finding.verdict, finding.text[:1]) == ("good", "2")
+    # A line that was taken out: the patient's records are read again.
+    (tmp_path / OBJECTIONS_FILE).write_text("p7\n")
+    finding = found(tmp_path)["objections"]
+    assert (finding.verdict, "the patients of 2 any more" in finding.text) == ("bad", True)
+    assert "p8" not in finding.text
+    (tmp_path / OBJECTIONS_FILE).unlink()
+    assert "the patients of 1, 2 any more" in found(tmp_path)["objections"].text
+
+
+def test_a_ledger_of_objections_that_was_changed_is_found(tmp_path: Path) -> None:
+    person = DecidingPerson("Ada", account=SystemAccount("1"))
+    take_objections(tmp_path, SitePolicy.in_force(tmp_path), ["p7"], person)
+    with closing(sqlite3.connect(tmp_path / OBJECTIONS_LEDGER)) as connection, connection:
+        connection.execute("UPDATE entries SET body = replace(body, 'Ada', 'Bob')")
+    finding = found(tmp_path)["objections"]
+    assert (finding.verdict, "not what was written" in finding.text) == ("bad", True)
+    (tmp_path / OBJECTIONS_LEDGER).write_bytes(b"no database")
+    assert found(tmp_path)["objections"].verdict == "bad"
+
+
+def test_objections_with_a_list_that_cannot_be_read_are_bad(tmp_path: Path) -> None:
+    person = DecidingPerson("Ada", account=SystemAccount("1"))
+    take_objections(tmp_path, SitePolicy.in_force(tmp_path), ["p7"], person)
+    (tmp_path / OBJECTIONS_FILE).write_bytes(b"\xff\xfe\x00")
+    assert found(tmp_path)["objections"].verdict == "bad"

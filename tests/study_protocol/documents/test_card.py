@@ -8,10 +8,12 @@ import pytest
 from pydantic import ValidationError
 
 from study_protocol.documents.card import OUTSIDE, TO_WRITE, Card, Notes
+from study_protocol.documents.kept_windows import kept_in_words
 from study_protocol.documents.markdown import as_markdown
 from study_protocol.documents.registry import _mechanisms, entry
 from study_protocol.study.messages import Metrics
 from tests.factories.certificates import ONE, sealed, signed, study
+from tests.factories.monitored_studies import monitored_study
 from tests.factories.settings import settings
 
 
@@ -31,6 +33,14 @@ def test_a_card_says_which_part_was_trained_on_which_file() -> None:
     assert "2.bias" in text
     assert "ab" * 32 in text
     assert "Trained part" not in as_markdown(Card(study("Sepsis"), ONE.certificate, ()))
+
+
+def test_a_card_says_what_is_kept_for_later_patients() -> None:
+    chosen = monitored_study()
+    text = as_markdown(Card(study("Sepsis").model_copy(update={"settings": chosen}), ONE.certificate, ()))
+    (line,) = kept_in_words(chosen)
+    assert line in text
+    assert "later patients" not in as_markdown(Card(study("Sepsis"), ONE.certificate, ()))
 
 
 def test_card_certificate_and_registry_say_that_a_clip_norm_is_adaptive() -> None:

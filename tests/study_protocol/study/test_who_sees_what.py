@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from study_protocol.study.outside_witness import OutsideWitness
 from study_protocol.study.who_sees_what import disclosures
 from study_protocol.wire.signing import encode_public_key
+from tests.factories.monitored_studies import monitored_study
 from tests.factories.settings import settings, statistics_settings
 
 
@@ -50,3 +51,11 @@ def test_readers_of_a_study_with_questions_see_models_and_answers() -> None:
     lines = disclosures(settings(statistics={"max_queries": 3, "max_cells": 10}), mine=False)
     assert "readers: the released models and answers" in lines
     assert any(line.startswith("the coordinator, of a query: each hospital's counts with noise") for line in lines)
+
+
+@pytest.mark.parametrize(("mine", "whose"), [(True, "your"), (False, "each hospital's")])
+def test_who_sees_what_of_later_patients(mine: bool, whose: str) -> None:
+    lines = disclosures(monitored_study(), mine=mine)
+    assert f"the coordinator, of later patients: up to which window {whose} records reach" in lines
+    assert "readers, of later patients: noised sums about each of 4 windows, the last one ends on 2026-12-27" in lines
+    assert not any("later patients" in line for line in disclosures(settings(), mine=mine))

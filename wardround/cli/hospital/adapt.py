@@ -49,7 +49,7 @@ def adapt(
 ) -> None:
     """Fit a released model to this hospital's own patients, and compare both on patients who were held out.
 
-    Nothing is sent, and no ε is spent. The adapted model must stay at this hospital.
+    No number is sent, and no ε is spent. The adapted model must stay at this hospital.
     """
     with plain_errors():
         require_writable(output)
@@ -67,6 +67,7 @@ def adapt(
 
 def _keep(result: Adaptation, output: Path | None, *, even_if_worse: bool, as_json: bool) -> None:
     """Show the comparison, and write the adapted model if it is better or must be written in any case."""
+    # By the hold-out's loss alone: a fit always looks better on the patients it was made of.
     is_kept = result.gain > 0 or even_if_worse
     _show(result, output if is_kept else None, as_json=as_json)
     if not is_kept:

@@ -96,12 +96,14 @@ def at_a_terminal() -> bool:
 
 def terms(proposal: StudyProposal) -> list[list[str]]:
     """Return the rows that a person has to read before agreeing: the settings in words and the roster's state."""
+    from study_protocol.documents.kept_windows import kept_in_words
     from study_protocol.terms import in_words
 
     roster = "pinned" if proposal.pinned else "not pinned: this hospital has not compared who the other hospitals are"
     words = in_words(proposal.settings, mine=True, hospitals=proposal.hospitals)
     return [
         *map(list, words),
+        *(["monitoring", line] for line in kept_in_words(proposal.settings)),
         ["own limit", proposal.own_limit],
         ["roster", roster],
         ["digest of these terms", proposal.terms.sha256],

@@ -167,6 +167,7 @@ def _plan(
     as_json: bool,
 ) -> None:
     from accounting.budget.forecast import forecast
+    from study_protocol.documents.kept_windows import kept_for_windows, kept_in_words
     from study_protocol.study.plan_of import plan_of
     from study_protocol.study.setting_names import naming_settings
 
@@ -179,14 +180,16 @@ def _plan(
         reasons += filter(None, [hint(outlook.plan, outlook)])
         if solve is not None and not replaced:
             reasons.append(why_unchanged(solve, outlook))
-        signals = _signals(study_settings, outlook, sizes)
+        signals, kept_windows = _signals(study_settings, outlook, sizes), kept_for_windows(study_settings)
         if output is not None:
             write_settings(path, output, study_settings, replaced)
     if as_json:
         values = outlook.to_dict() | {"noise_against_signal": [signal.to_dict() for signal in signals]}
-        print_json(values | {"settings": replaced})
+        print_json(values | {"settings": replaced, "kept_for_windows": [asdict(kept) for kept in kept_windows]})
     else:
         show_forecast(outlook)
+        for line in kept_in_words(study_settings):
+            say(line)
         show_signals(signals, parameters, study_settings, outlook)
         show_replaced(replaced, output)
     show_notes(study_settings, outlook, reasons)

@@ -200,6 +200,7 @@ def show_notes(settings: StudySettings, outlook: Forecast, notes: Sequence[str] 
     if wrong is not None:
         say(f"note: {wrong}", err=True)
     note_bounds(settings)
+    note_windows(settings)
 
 
 def _notes_on_clip_norm(settings: StudySettings) -> list[str]:
@@ -216,6 +217,19 @@ def note_bounds(settings: StudySettings) -> None:
     if beyond:
         reasons = "; ".join(beyond)
         say(f"note: `study create` refuses these settings without --i-know: {reasons}", err=True)
+
+
+def note_windows(settings: StudySettings) -> None:
+    """Print why a coordinator refuses these settings: the windows of later patients do not fit together."""
+    from accounting.budget.budget import Budget
+    from accounting.plan.limits import PlanError
+    from study_protocol.documents.kept_windows import require_windows
+    from study_protocol.study.plan_of import plan_of
+
+    try:
+        require_windows(settings, Budget(plan_of(settings)))
+    except PlanError as error:
+        say(f"note: `study create` refuses these settings: {error}", err=True)
 
 
 def _wrong_task(training: Training) -> str | None:

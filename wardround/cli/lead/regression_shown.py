@@ -44,6 +44,7 @@ def cost_lines(client: Client, query: Query) -> list[str]:
     from study_protocol.study.plan_of import plan_of
 
     cost, *later = query.document.first_step().costs()
+    # An empty budget of the same plan: what the study has spent so far is shown by other commands.
     budget = Budget(plan_of(client.study(query.study).settings)).supposing(later)
     steps = f"its {1 + len(later)} steps together cost" if later else "it costs"
     return [

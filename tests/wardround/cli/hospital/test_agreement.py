@@ -8,7 +8,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -18,11 +18,13 @@ import wardround.cli.hospital.agreement as agreement
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.study.snapshot_records import FoundRecords
+from study_protocol.documents.kept_windows import kept_in_words
 from study_protocol.study.cohort import Cohort
 from study_protocol.wire.signing import canonical_json
 from tests.factories.commands import AS_WRITTEN, Run, finished, opened, write_records, write_settings
 from tests.factories.hospitals import lax_toml, records
 from tests.factories.live_coordinator import Live
+from tests.factories.monitored_studies import monitored_study
 from tests.factories.snapshots import frozen, recorded
 
 ABSURD = {
@@ -186,3 +188,12 @@ def test_a_study_on_a_snapshot_keeps_its_name_and_refuses_a_changed_file(run: Ru
     refused = run("join", "sepsis", "--data", "icu-1", code=3).stderr
     assert hashlib.sha256(content).hexdigest() in refused
     assert hashlib.sha256(snapshot.path.read_bytes()).hexdigest() in refused
+
+
+def test_what_is_kept_for_later_patients_is_read_before_agreeing() -> None:
+    chosen = monitored_study()
+    facts = {"hospitals": 4, "pinned": True, "own_limit": "none", "terms": SimpleNamespace(sha256="ab")}
+    rows = agreement.terms(cast("Any", SimpleNamespace(settings=chosen, **facts)))
+    (line,) = kept_in_words(chosen)
+    assert ["monitoring", line] in rows
+    assert any("later patients" in text for about, text in rows if about == "who sees what")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from study_protocol.study.plan_of import plan_of
+from tests.client_sdk.guard.test_monitored_charges import closed_form
 from tests.factories.commands import Run, write_settings
 from tests.factories.settings import limit
 from wardround.cli.shared.settings_file import read_settings
@@ -191,6 +193,29 @@ def test_a_plan_with_evaluations_says_why_its_number_is_the_limit(run: Run, tmp_
     planned = " ".join(run("plan", str(source)).stdout.split())
     assert "│ 8.000 │ 100 │ 8.000 │ 0.000 │ the whole plan │" in planned
     assert "may lose as much as the limit by evaluations, which are no part of the plan: so ε is the limit." in planned
+
+
+def test_a_plan_says_what_is_kept_for_windows_and_that_too_many_are_refused(run: Run, tmp_path: Path) -> None:
+    source, page = tmp_path / "study.toml", (DOCS / "monitoring.md").read_text()
+    sections = page.split("```toml\n", 1)[1].split("```", 1)[0]
+    source.write_text(EXAMPLE.read_text() + sections)
+    result = run("plan", str(source))
+    # Rounded up from the closed form of a Gaussian mechanism (Balle & Wang 2018), with the study's own delta.
+    each, every = (closed_form(math.sqrt(count) / 13.3, delta=1e-5) for count in (1, 8))
+    text = " ".join(result.stdout.split())
+    kept = re.search(
+        r"Kept for 8 windows of later patients, due from 2027-07-30 to 2029-04-20: (.*?)\.( No other)", text
+    )
+    assert kept is not None
+    numbers = [float(each) for each in re.findall(r"\d+\.\d+", kept[1])]
+    assert each <= numbers[0] <= each * 1.01 + 0.001
+    assert every <= numbers[1] <= every * 1.01 + 0.001
+    assert "together pass a limit" not in result.stderr
+    values = json.loads(run("plan", str(source), "--json").stdout)["kept_for_windows"]
+    assert [(kept["level"], kept["definition"]) for kept in values] == [("instance", "classical")]
+    assert each <= values[0]["each"] <= numbers[0]
+    source.write_text(EXAMPLE.read_text() + sections.replace("13.3", "0.3"))
+    assert "refuses these settings: monitoring: the 8 windows" in run("plan", str(source)).stderr
 
 
 @pytest.mark.parametrize(
