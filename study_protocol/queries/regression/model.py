@@ -127,7 +127,7 @@ class Model:
         residuals, curvatures = parts(self.family, outcome, self._predictors(u, rest), self.high)
         if self.frame:
             centre, linear = self._frame
-            u = np.column_stack([(u[:, :-1] - centre) @ linear.T, u[:, -1]])
+            u = np.column_stack([_products(u[:, :-1] - centre, linear), u[:, -1]])
         # Of the patient's own predictors alone, so that the estimating equation keeps its root.
         weights = np.minimum(1.0, self.radius_square / (u**2).sum(axis=1))
         if self.weights is not None:
@@ -144,7 +144,7 @@ class Model:
         )
 
     def _predictors(self, u: Floats, rest: Floats) -> Floats:
-        predictor = u @ np.array(self.at or np.zeros(u.shape[1]))
+        predictor = _products(u, np.array([self.at or np.zeros(u.shape[1])]))[:, 0]
         if self.offset is not None:
             predictor = predictor + (np.log(rest[:, 0]) if self.is_exposure else rest[:, 0])
         return np.clip(predictor, -self.largest_predictor, self.largest_predictor)
@@ -208,3 +208,14 @@ class Model:
             return np.zeros(self.slopes), np.eye(self.slopes)
         centre, matrix = whitening
         return np.clip(centre, -LARGEST, LARGEST), np.clip(matrix, -LARGEST, LARGEST)
+
+
+def _products(rows: Floats, matrix: Floats) -> Floats:
+    """Return rows · matrixᵀ, shape (n, k).
+
+    A library's product rounds one row otherwise beside other rows, so that one patient would move another's vector.
+    """
+    products = np.zeros((len(rows), len(matrix)))
+    for column, factors in zip(rows.T, matrix.T, strict=True):
+        products += column[:, None] * factors
+    return products

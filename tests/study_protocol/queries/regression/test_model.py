@@ -161,3 +161,16 @@ def test_weights_and_clips_leave_no_bias() -> None:
     )
     assert bool((np.abs(estimates - [0.5, -0.2]) < 4 * errors).all())
     assert float(errors.max()) < 0.01
+
+
+@pytest.mark.parametrize("slopes", [1, 12, 40])
+def test_the_vector_of_a_patient_is_the_same_beside_any_others(slopes: int) -> None:
+    generator = np.random.default_rng(8)
+    predictors = [{"column": f"x{place}", "low": -3.0, "high": 3.0} for place in range(slopes)]
+    first = question("logistic", predictors=predictors, interactions=[])
+    at, frame = generator.standard_normal(slopes + 1), generator.standard_normal(slopes * (slopes + 1))
+    model = first._of_step(2, tuple(at.tolist()), tuple(frame.tolist())).model
+    rows = np.column_stack([generator.standard_normal((50, slopes)), np.ones(50), generator.random(50) < 0.5])
+    together = model._vectors(rows)
+    for start, end in [(0, 1), (0, 3), (7, 12), (13, 50)]:
+        assert (model._vectors(rows[start:end]) == together[start:end]).all()
