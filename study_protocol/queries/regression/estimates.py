@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study_protocol.queries.counting import STANDS_OUT, Floats
+from study_protocol.queries.regression.families import FamilyName
 
 
 @dataclass(frozen=True, repr=False)
@@ -19,7 +20,7 @@ class ReleasedSums:
     information  (D, D) Σ w·c·v·vᵀ with noise of deviation information_noise on its diagonal, 1/√2 of it elsewhere
     noised       (D, D) where the information has noise. It has none where it is zero by design: between hospitals
     slopes       how many coefficients are none of an intercept
-    square       Σ w·r² of a linear regression, with its noise
+    square       Σ w·r², with its noise. Of a yes or no 0
     """
 
     gradient: Floats
@@ -97,20 +98,31 @@ class ReleasedSums:
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """step: (D,) from `at` to the estimate, in the frame. sampling, noise: (D, D) covariances of the estimate."""
+    """The last step.
+
+    step             (D,) from `at` to the estimate, in the frame
+    sampling, noise  (D, D) covariances of the estimate
+    dispersion       variance of residuals over what the family's law says, or that of a linear regression
+    """
 
     step: Floats
     sampling: Floats
     noise: Floats
+    dispersion: float
 
 
-def fit(released: ReleasedSums, *, is_linear: bool) -> Fit:
+def fit(released: ReleasedSums, family: FamilyName) -> Fit:
     """Return the last step. Weights make the sampling covariance smaller than the inverse information, never larger."""
     step = released.newton()
     inverse = np.asarray(np.linalg.inv(released.definite), np.float64)
     noise = inverse @ released.noise_at(step) @ inverse
-    dispersion = _dispersion(released, step, noise) if is_linear else 1.0
-    return Fit(step, dispersion * inverse, noise)
+    dispersion = 1.0
+    if family == "linear":
+        dispersion = _dispersion(released, step, noise)
+    elif family == "poisson":
+        # Quasi-Poisson (McCullagh, Nelder 1989): one factor for all. Clipped counts vary less than v, so it is cut at 1.
+        dispersion = max(1.0, released.square / max(released.patients, 1.0))
+    return Fit(step, dispersion * inverse, noise, dispersion)
 
 
 def _dispersion(released: ReleasedSums, step: Floats, noise: Floats) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,9 +60,9 @@ class Model:
 
     @property
     def block(self) -> int:
-        """Numbers of one patient's vector: the count, gradient, information and, if linear, the squared outcome."""
+        """Numbers of one patient's vector: the count, gradient, information and, but of a yes or no, w·r²."""
         columns = self.slopes + 1
-        return 1 + columns + columns * (columns + 1) // 2 + (self.family == "linear")
+        return 1 + columns + columns * (columns + 1) // 2 + (self.family != "logistic")
 
     @property
     def shared(self) -> int:
@@ -135,7 +135,7 @@ class Model:
         gradient = factors.gradient * (weights * residuals)[:, None] * u
         below, across, doubles = triangle_of(columns)
         information = factors.information * doubles * (weights * curvatures)[:, None] * u[:, below] * u[:, across]
-        square = [factors.square * (weights * residuals**2)[:, None]] if self.family == "linear" else []
+        square = [factors.square * (weights * residuals**2)[:, None]] if factors.square else []
         slopes = columns * (columns - 1) // 2
         counted = np.full((len(u), 1), factors.count)
         return np.concatenate(
@@ -154,6 +154,22 @@ class Model:
         by_hospital = np.zeros((len(self.hospitals), self.block - self.shared), np.int64)
         by_hospital[self.hospitals.index(hospital)] = total[self.shared :]
         return np.concatenate([total[: self.shared], by_hospital.ravel()])
+
+    def answering(self, noised: NoisedSum) -> tuple[Model, NoisedSum]:
+        """Return model and sum of the hospitals that are in it: the others have no intercept to estimate."""
+        places = self._answering(noised)
+        if len(places) == len(self.hospitals):
+            return self, noised
+        shared, by_hospital = noised.total[: self.shared], noised.total[self.shared :]
+        kept = by_hospital.reshape(len(self.hospitals), -1)[places].ravel()
+        intercepts = self.at[self.slopes :]
+        at = (*self.at[: self.slopes], *(intercepts[place] for place in places if intercepts))
+        hospitals = tuple(self.hospitals[place] for place in places)
+        return replace(self, hospitals=hospitals, at=at), replace(noised, total=np.concatenate([shared, kept]))
+
+    def _answering(self, noised: NoisedSum) -> list[int]:
+        answered = self.hospitals if noised.answered is None else noised.answered
+        return [place for place, hospital in enumerate(self.hospitals) if hospital in answered]
 
     def released(self, noised: NoisedSum) -> ReleasedSums:
         """Return the noised gradient and information of all hospitals, in the frame."""
@@ -183,7 +199,17 @@ class Model:
         return np.array(self.at or np.zeros(self.size))
 
     def next_at(self, noised: NoisedSum) -> Floats:
-        """Return the coefficients at which the next step is asked, on the scaled design, shape (D,)."""
+        """Return the coefficients at which the next step is asked, on the scaled design, shape (D,).
+
+        A hospital that is not in the sum goes on from the median of the other intercepts.
+        """
+        places = self._answering(noised)
+        if 0 < len(places) < len(self.hospitals):
+            model, kept = self.answering(noised)
+            following = model.next_at(kept)
+            intercepts = np.full(len(self.hospitals), np.median(following[self.slopes :]))
+            intercepts[places] = following[self.slopes :]
+            return np.concatenate([following[: self.slopes], intercepts])
         released, at = self.released(noised), self.coefficients
         if self.family == "linear":
             # What is taken off everybody's outcome leaves the sums exact, and less to multiply their noise with.
@@ -203,7 +229,8 @@ class Model:
         if self.frame:
             return self._frame
         spans = self.design.spans**2 / (_OF_ONE_CATEGORY * _FRAME_SQUARE[self.family] * (self.slopes + 1))
-        whitening = self.released(noised).whitening(spans)
+        model, kept = self.answering(noised)
+        whitening = model.released(kept).whitening(spans)
         if whitening is None:
             return np.zeros(self.slopes), np.eye(self.slopes)
         centre, matrix = whitening

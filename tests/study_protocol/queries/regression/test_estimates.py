@@ -59,5 +59,5 @@ def test_an_eigenvalue_below_the_noise_is_floored_and_said() -> None:
 def test_a_long_last_step_has_a_large_remainder() -> None:
     information = np.diag([100.0, 100.0, 100.0])
     near, far = (sums(information, np.array([length, 0.0, 0.0])) for length in (5.0, 300.0))
-    assert remainder(near, fit(near, is_linear=False)) < 0.1
-    assert remainder(far, fit(far, is_linear=False)) > 1
+    assert remainder(near, fit(near, "logistic")) < 0.1
+    assert remainder(far, fit(far, "logistic")) > 1
