@@ -37,12 +37,14 @@ def expected_errors(question: BaseQuestion, patients: int, std: float) -> tuple[
 
     Args:
         patients: how many are asked about, over all hospitals.
-        std: standard deviation of the noise in each number, on the scale of one patient's vector.
+        std: standard deviation of the noise in each number, on the scale of one patient's vector. Of a question in
+            steps, that of the first. The errors are those of the last.
     """
-    assumed = question.assumed(patients)
+    last = question.assumed_last(patients)
+    assumed = last.assumed(patients)
     if assumed is None:
         return ()
-    table = question.answer(NoisedSum(assumed, std, 0)).tables[0]
+    table = last.answer(NoisedSum(assumed, std * last.noise_multiplier / question.noise_multiplier, 0)).tables[0]
     count_column = table.columns.index(table.counts or ESTIMATE)
     largest = max((abs(_number(row[count_column]) or 0.0) for row in table.rows), default=0.0)
     groups: dict[tuple[object, ...], list[ExpectedError]] = {}
@@ -53,6 +55,9 @@ def expected_errors(question: BaseQuestion, patients: int, std: float) -> tuple[
             # A group in which no patient is expected.
             continue
         error = _error(table.title, cells)
+        if last is not question:
+            # What stands there is chance of the imagined patients, and nobody's assumption.
+            error = error.model_copy(update={"estimate": None})
         groups.setdefault((cells.get(MEASURE), error.estimate, error.dp_error, error.sampling_error), []).append(error)
     return tuple(_merged(errors) for errors in groups.values())
 

@@ -16,6 +16,7 @@ from study_protocol.queries.by_hospital import MAX_HOSPITALS
 from study_protocol.queries.phrases import listed, number_in_words
 from study_protocol.queries.question import MAX_NOISE, MIN_NOISE, BaseQuestion
 from study_protocol.queries.regression.answers import FRAME, NEXT, final_answer, step_answer
+from study_protocol.queries.regression.assumed import assumed_sum
 from study_protocol.queries.regression.design import Design, Factor, Predictor
 from study_protocol.queries.regression.families import FamilyName
 from study_protocol.queries.regression.model import LARGEST, Model
@@ -70,9 +71,6 @@ class GeneralisedLinear(BaseQuestion):
     by_hospital: bool = Field(default=False, strict=True, description="every hospital has an intercept of its own")
     hospitals: Annotated[tuple[Name, ...], Field(max_length=MAX_HOSPITALS)] = Field(
         default=(), description="with by_hospital: who has an intercept, rising. Left out: all members"
-    )
-    patients: Annotated[int, Field(strict=True, ge=1, le=10**9)] | None = Field(
-        default=None, description="a public guess of how many there are"
     )
     steps: Annotated[int, Field(strict=True, ge=1, le=MAX_STEPS)] = Field(
         default=1, description="how many questions one after another. Left out: 4, of poisson 5, of linear 2"
@@ -265,6 +263,17 @@ class GeneralisedLinear(BaseQuestion):
 
     def approved_form(self) -> Self:
         return self if self.step == 1 else self._of_step(1, (), ())
+
+    def assumed(self, patients: int) -> NDArray[np.float64]:
+        """Return the sum over an imagined cohort, of which no predictor tells the outcome."""
+        return assumed_sum(self.model, patients)
+
+    def assumed_last(self, patients: int) -> Self:
+        question = self
+        while question.step < question.steps:
+            answer = question.answer(NoisedSum(question.assumed(patients), 0.0, 0))
+            question = question.next_question(answer) or question
+        return question
 
     def _noise_of(self, step: int) -> float:
         return step_noise(self.family, cast("float", self.total_noise_multiplier), step, self.steps)
