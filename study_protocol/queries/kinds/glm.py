@@ -28,6 +28,8 @@ from study_protocol.wire.values import Finite, Name
 # Floats round a vector of norm 1 by less.
 _NORM = 1 + 2.0**-34
 _MAX_COUNT = 1_000
+# A frame of more columns would be longer than its entry.
+_MAX_FRAME, _MAX_COLUMNS = 1 << 16, 255
 _Bounded = Annotated[Finite, Field(ge=-LARGEST, le=LARGEST)]
 _Pair = Annotated[tuple[ColumnName, ColumnName], Field(description="two predictors")]
 
@@ -79,7 +81,7 @@ class GeneralisedLinear(BaseQuestion):
     at: Annotated[tuple[_Bounded, ...], Field(max_length=4096)] = Field(
         default=(), description="coefficients of the scaled design from the step before. Step 1: left out, all 0"
     )
-    frame: Annotated[tuple[_Bounded, ...], Field(max_length=1 << 16)] = Field(
+    frame: Annotated[tuple[_Bounded, ...], Field(max_length=_MAX_FRAME)] = Field(
         default=(), description="centre and matrix in which the step is summed, from the step before. Step 1: left out"
     )
     total_noise_multiplier: Finite | None = Field(
@@ -118,6 +120,8 @@ class GeneralisedLinear(BaseQuestion):
         for pair in self.interactions:
             if len(set(pair) & set(columns)) < 2:
                 raise ValueError(f"interactions: {pair[0]} and {pair[1]} are not two of the predictors' columns")
+        if (count := self.model.slopes) > _MAX_COLUMNS:
+            raise ValueError(f"predictors: {count} columns with those of categories and interactions, at most 255")
         if len(set(map(frozenset, self.interactions))) < len(self.interactions):
             raise ValueError("interactions: a pair stands twice")
 
