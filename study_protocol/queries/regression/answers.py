@@ -56,7 +56,7 @@ def final_answer(model: Model, noised: NoisedSum) -> Answer:
 
     Where the interval's coverage could not be kept, there is no number, and a note that says what would help.
     """
-    silent = [hospital for hospital in model.hospitals if hospital not in (noised.answered or model.hospitals)]
+    missing = _missing(model, noised)
     model, noised = model.answering(noised)
     released = model.released(noised)
     fitted = fit(released, model.family)
@@ -84,8 +84,14 @@ def final_answer(model: Model, noised: NoisedSum) -> Answer:
             )
         )
     notes = (_LAW[model.family].format(fitted.dispersion),) if refusal is None else (refusal, _WHAT_HELPS)
-    missing = (f"{', '.join(silent)}: {NO_ANSWER}. These patients are in no number here.",) if silent else ()
     return Answer(tables=(*tables, patients_table(model, noised)), notes=(*notes, *missing))
+
+
+def _missing(model: Model, noised: NoisedSum) -> tuple[str, ...]:
+    """Return a note on the hospitals that are not in the sum, if there are any."""
+    answered = model.hospitals if noised.answered is None else noised.answered
+    silent = [hospital for hospital in model.hospitals if hospital not in answered]
+    return (f"{', '.join(silent)}: {NO_ANSWER}. These patients are in no number here.",) if silent else ()
 
 
 def _numbers(model: Model, fitted: Fit) -> Floats:
@@ -154,8 +160,8 @@ def patients_table(model: Model, noised: NoisedSum) -> AnswerTable:
 
 
 _COUNTED = (
-    "Patients far from the middle of all count less. So where the model's form is wrong, coefficients differ from those "
-    "of an analysis in which all count alike. Intervals and p-values count the noise and the sampling of patients"
+    "Patients far from the middle of all count less. So where the model's form is wrong, coefficients differ from "
+    "those of an analysis in which all count alike. Intervals and p-values count the noise and the sampling of patients"
 )
 _LAW = {
     "logistic": f"{_COUNTED}, as a logistic model has it.",
@@ -179,6 +185,7 @@ _NOT_CONVERGED = (
 )
 _WHAT_HELPS = (
     "What helps: more budget (a smaller noise multiplier), fewer predictors, narrower ranges, rare categories put "
-    "together, one intercept for all hospitals, or more patients. An answer that stays empty costs as much as any other."
+    "together, one intercept for all hospitals, or more patients. An answer that stays empty costs as much as any "
+    "other."
 )
 _GOES_ON = "The analysis goes on: the estimates come with the last step. These numbers are only where it begins."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from study_protocol.queries.counting import STANDS_OUT, Floats
+from study_protocol.queries.counting import NORMAL, STANDS_OUT, Floats
 from study_protocol.queries.regression.families import FamilyName
 
 
@@ -89,11 +89,15 @@ class ReleasedSums:
         least = max(self.information_noise * math.sqrt(2 * slopes) / patients, _NARROWEST)
         return mean, np.asarray((vectors / np.sqrt(np.maximum(values, least))) @ vectors.T, np.float64)
 
-    def noise_at(self, step: Floats) -> Floats:
-        """Return the covariance of the noise in gradient - information · step, shape (D, D)."""
+    def noise_at(self, squares: Floats) -> Floats:
+        """Return the covariance of the noise in gradient - information · step, shape (D, D).
+
+        Args:
+            squares: (D, D) step · stepᵀ.
+        """
         half = self.information_noise**2 / 2
-        mixed = half * self.noised * np.outer(step, step)
-        return mixed + np.diag(self.gradient_noise**2 + half * (self.noised @ step**2))
+        of_rows = self.noised @ np.diagonal(squares)
+        return half * self.noised * squares + np.diag(self.gradient_noise**2 + half * of_rows)
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,17 +116,24 @@ class Fit:
 
 
 def fit(released: ReleasedSums, family: FamilyName) -> Fit:
-    """Return the last step. Weights make the sampling covariance smaller than the inverse information, never larger."""
+    """Return the last step.
+
+    Weights make the sampling covariance smaller than the inverse information, never larger. The information's noise
+    counts as at the ends of the interval, as Fieller (1954) has it: where it is not small, the step alone says too
+    little of the coefficients that it is multiplied with.
+    """
     step = released.newton()
     inverse = np.asarray(np.linalg.inv(released.definite), np.float64)
-    noise = inverse @ released.noise_at(step) @ inverse
+    squares = np.outer(step, step)
+    noise = inverse @ released.noise_at(squares) @ inverse
     dispersion = 1.0
     if family == "linear":
         dispersion = _dispersion(released, step, noise)
     elif family == "poisson":
-        # Quasi-Poisson (McCullagh, Nelder 1989): one factor for all. Clipped counts vary less than v, so it is cut at 1.
+        # Quasi-Poisson (McCullagh, Nelder 1989): one factor for all. Clipped counts vary less than v: it is 1 at least.
         dispersion = max(1.0, released.square / max(released.patients, 1.0))
-    return Fit(step, dispersion * inverse, noise, dispersion)
+    ends = squares + NORMAL**2 * (dispersion * inverse + noise)
+    return Fit(step, dispersion * inverse, inverse @ released.noise_at(ends) @ inverse, dispersion)
 
 
 def _dispersion(released: ReleasedSums, step: Floats, noise: Floats) -> float:

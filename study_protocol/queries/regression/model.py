@@ -203,13 +203,16 @@ class Model:
 
         A hospital that is not in the sum goes on from the median of the other intercepts.
         """
-        places = self._answering(noised)
-        if 0 < len(places) < len(self.hospitals):
-            model, kept = self.answering(noised)
-            following = model.next_at(kept)
-            intercepts = np.full(len(self.hospitals), np.median(following[self.slopes :]))
-            intercepts[places] = following[self.slopes :]
-            return np.concatenate([following[: self.slopes], intercepts])
+        model, kept = self.answering(noised)
+        following = model._next_at(kept)
+        if len(following) == self.size:
+            return following
+        slopes, others = following[: self.slopes], following[self.slopes :]
+        intercepts = np.full(len(self.hospitals), np.median(others))
+        intercepts[self._answering(noised)] = others
+        return np.concatenate([slopes, intercepts])
+
+    def _next_at(self, noised: NoisedSum) -> Floats:
         released, at = self.released(noised), self.coefficients
         if self.family == "linear":
             # What is taken off everybody's outcome leaves the sums exact, and less to multiply their noise with.

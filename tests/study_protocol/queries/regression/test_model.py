@@ -94,7 +94,7 @@ def without_noise(asked: GeneralisedLinear, parts: dict[str, dict[str, Any]], st
         total = sum(
             asked.placed(asked.at_hospital(name).total(patients, FINE), name) for name, patients in parts.items()
         )
-        answer = asked.answer(NoisedSum(cast("Any", total) * FINE, std, 0, frozenset(parts) if asked.hospitals else None))
+        answer = asked.answer(NoisedSum(cast("Any", total) * FINE, std, 0, frozenset(parts)))
         following = asked.next_question(answer)
         if following is None:
             return answer
@@ -205,7 +205,7 @@ def test_the_vector_of_a_patient_is_the_same_beside_any_others(slopes: int) -> N
     first = question("logistic", predictors=predictors, interactions=[])
     at, frame = generator.standard_normal(slopes + 1), generator.standard_normal(slopes * (slopes + 1))
     model = first._of_step(2, tuple(at.tolist()), tuple(frame.tolist())).model
-    rows = np.column_stack([generator.standard_normal((50, slopes)), np.ones(50), generator.random(50) < 0.5])
+    rows = np.column_stack([generator.standard_normal((50, slopes)), np.ones(50), np.round(generator.random(50))])
     together = model._vectors(rows)
     for start, end in [(0, 1), (0, 3), (7, 12), (13, 50)]:
         assert (model._vectors(rows[start:end]) == together[start:end]).all()
