@@ -106,6 +106,7 @@ class GeneralisedLinear(BaseQuestion):
     @model_validator(mode="after")
     def _is_sound(self) -> Self:
         self._require_columns()
+        self._require_size()
         self._require_numbers()
         self._require_steps()
         self._require_point()
@@ -120,8 +121,6 @@ class GeneralisedLinear(BaseQuestion):
         for pair in self.interactions:
             if len(set(pair) & set(columns)) < 2:
                 raise ValueError(f"interactions: {pair[0]} and {pair[1]} are not two of the predictors' columns")
-        if (count := self.model.slopes) > _MAX_COLUMNS:
-            raise ValueError(f"predictors: {count} columns with those of categories and interactions, at most 255")
         if len(set(map(frozenset, self.interactions))) < len(self.interactions):
             raise ValueError("interactions: a pair stands twice")
 
@@ -160,6 +159,12 @@ class GeneralisedLinear(BaseQuestion):
             raise ValueError(
                 "noise_multiplier: is that of the step, by total_noise_multiplier. Leave total_noise_multiplier out, "
                 "and noise_multiplier of the first step is that of the whole analysis"
+            )
+
+    def _require_size(self) -> None:
+        if (count := self.model.slopes) > _MAX_COLUMNS:
+            raise ValueError(
+                f"predictors: {count} columns with those of categories and interactions, at most {_MAX_COLUMNS}"
             )
 
     def _require_point(self) -> None:
