@@ -54,20 +54,21 @@ def expected_errors(question: BaseQuestion, patients: int, std: float) -> tuple[
         if number is not None and abs(number) <= ROUNDING * largest:
             # A group in which no patient is expected.
             continue
-        error = _error(table.title, cells)
-        if last is not question:
-            # What stands there is chance of the imagined patients, and nobody's assumption.
-            error = error.model_copy(update={"estimate": None})
+        # Of an imagined cohort the estimate is chance, and nobody's assumption.
+        error = _error(table.title, cells, has_estimate=last is question)
         groups.setdefault((cells.get(MEASURE), error.estimate, error.dp_error, error.sampling_error), []).append(error)
     return tuple(_merged(errors) for errors in groups.values())
 
 
-def _error(title: str, cells: dict[str, float | str | None]) -> ExpectedError:
+def _error(title: str, cells: dict[str, float | str | None], *, has_estimate: bool) -> ExpectedError:
     names = list(cells)
     labels = [str(cells[name]) for name in names[: names.index(ESTIMATE)]]
     estimate, dp_error, sampling_error = (_number(cells[name]) for name in (ESTIMATE, DP_ERROR, SAMPLING_ERROR))
     return ExpectedError(
-        figure=", ".join(labels) or title, estimate=estimate, dp_error=dp_error, sampling_error=sampling_error
+        figure=", ".join(labels) or title,
+        estimate=estimate if has_estimate else None,
+        dp_error=dp_error,
+        sampling_error=sampling_error,
     )
 
 
