@@ -95,7 +95,6 @@ def question_of(case: CoverageCase, **entries: object) -> GeneralisedLinear:
         "outcome": outcomes[case.family],
         "predictors": cohort.predictors,
         "interactions": cohort.interactions,
-        "patients": case.patients,
     }
     return GeneralisedLinear.model_validate(document | entries)
 

@@ -37,12 +37,14 @@ def expected_errors(question: BaseQuestion, patients: int, std: float) -> tuple[
 
     Args:
         patients: how many are asked about, over all hospitals.
-        std: standard deviation of the noise in each number, on the scale of one patient's vector.
+        std: standard deviation of the noise in each number, on the scale of one patient's vector. Of a question in
+            steps, that of the first. The errors are those of the last.
     """
-    assumed = question.assumed(patients)
+    last = question.assumed_last(patients)
+    assumed = last.assumed(patients)
     if assumed is None:
         return ()
-    table = question.answer(NoisedSum(assumed, std, 0)).tables[0]
+    table = last.answer(NoisedSum(assumed, std * last.noise_multiplier / question.noise_multiplier, 0)).tables[0]
     count_column = table.columns.index(table.counts or ESTIMATE)
     largest = max((abs(_number(row[count_column]) or 0.0) for row in table.rows), default=0.0)
     groups: dict[tuple[object, ...], list[ExpectedError]] = {}
@@ -52,17 +54,21 @@ def expected_errors(question: BaseQuestion, patients: int, std: float) -> tuple[
         if number is not None and abs(number) <= ROUNDING * largest:
             # A group in which no patient is expected.
             continue
-        error = _error(table.title, cells)
+        # Of an imagined cohort the estimate is chance, and nobody's assumption.
+        error = _error(table.title, cells, has_estimate=last is question)
         groups.setdefault((cells.get(MEASURE), error.estimate, error.dp_error, error.sampling_error), []).append(error)
     return tuple(_merged(errors) for errors in groups.values())
 
 
-def _error(title: str, cells: dict[str, float | str | None]) -> ExpectedError:
+def _error(title: str, cells: dict[str, float | str | None], *, has_estimate: bool) -> ExpectedError:
     names = list(cells)
     labels = [str(cells[name]) for name in names[: names.index(ESTIMATE)]]
     estimate, dp_error, sampling_error = (_number(cells[name]) for name in (ESTIMATE, DP_ERROR, SAMPLING_ERROR))
     return ExpectedError(
-        figure=", ".join(labels) or title, estimate=estimate, dp_error=dp_error, sampling_error=sampling_error
+        figure=", ".join(labels) or title,
+        estimate=estimate if has_estimate else None,
+        dp_error=dp_error,
+        sampling_error=sampling_error,
     )
 
 

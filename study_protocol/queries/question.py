@@ -192,6 +192,10 @@ class BaseQuestion(Message):
         """
         return None
 
+    def assumed_last(self, patients: int) -> Self:
+        """Return the question whose answer is the result, were the answers before it those of the imagined sums."""
+        return self
+
     def grid(self) -> Grid:
         """Return the grid of the sum and its noise."""
         coarsest = self.noise_multiplier * self.sensitivity / _STD_STEPS

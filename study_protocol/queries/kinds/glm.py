@@ -16,6 +16,7 @@ from study_protocol.queries.by_hospital import MAX_HOSPITALS
 from study_protocol.queries.phrases import listed, number_in_words
 from study_protocol.queries.question import MAX_NOISE, MIN_NOISE, BaseQuestion
 from study_protocol.queries.regression.answers import FRAME, NEXT, final_answer, step_answer
+from study_protocol.queries.regression.assumed import assumed_sum
 from study_protocol.queries.regression.design import Design, Factor, Predictor
 from study_protocol.queries.regression.families import FamilyName
 from study_protocol.queries.regression.model import LARGEST, Model
@@ -27,6 +28,8 @@ from study_protocol.wire.values import Finite, Name
 # Floats round a vector of norm 1 by less.
 _NORM = 1 + 2.0**-34
 _MAX_COUNT = 1_000
+# A frame of more columns would be longer than its entry.
+_MAX_FRAME, _MAX_COLUMNS = 1 << 16, 255
 _Bounded = Annotated[Finite, Field(ge=-LARGEST, le=LARGEST)]
 _Pair = Annotated[tuple[ColumnName, ColumnName], Field(description="two predictors")]
 
@@ -71,9 +74,6 @@ class GeneralisedLinear(BaseQuestion):
     hospitals: Annotated[tuple[Name, ...], Field(max_length=MAX_HOSPITALS)] = Field(
         default=(), description="with by_hospital: who has an intercept, rising. Left out: all members"
     )
-    patients: Annotated[int, Field(strict=True, ge=1, le=10**9)] | None = Field(
-        default=None, description="a public guess of how many there are"
-    )
     steps: Annotated[int, Field(strict=True, ge=1, le=MAX_STEPS)] = Field(
         default=1, description="how many questions one after another. Left out: 4, of poisson 5, of linear 2"
     )
@@ -81,7 +81,7 @@ class GeneralisedLinear(BaseQuestion):
     at: Annotated[tuple[_Bounded, ...], Field(max_length=4096)] = Field(
         default=(), description="coefficients of the scaled design from the step before. Step 1: left out, all 0"
     )
-    frame: Annotated[tuple[_Bounded, ...], Field(max_length=1 << 16)] = Field(
+    frame: Annotated[tuple[_Bounded, ...], Field(max_length=_MAX_FRAME)] = Field(
         default=(), description="centre and matrix in which the step is summed, from the step before. Step 1: left out"
     )
     total_noise_multiplier: Finite | None = Field(
@@ -107,6 +107,7 @@ class GeneralisedLinear(BaseQuestion):
     @model_validator(mode="after")
     def _is_sound(self) -> Self:
         self._require_columns()
+        self._require_size()
         self._require_numbers()
         self._require_steps()
         self._require_point()
@@ -160,6 +161,12 @@ class GeneralisedLinear(BaseQuestion):
             raise ValueError(
                 "noise_multiplier: is that of the step, by total_noise_multiplier. Leave total_noise_multiplier out, "
                 "and noise_multiplier of the first step is that of the whole analysis"
+            )
+
+    def _require_size(self) -> None:
+        if (count := self.model.slopes) > _MAX_COLUMNS:
+            raise ValueError(
+                f"predictors: {count} columns with those of categories and interactions, at most {_MAX_COLUMNS}"
             )
 
     def _require_point(self) -> None:
@@ -270,6 +277,17 @@ class GeneralisedLinear(BaseQuestion):
 
     def approved_form(self) -> Self:
         return self if self.step == 1 else self._of_step(1, (), ())
+
+    def assumed(self, patients: int) -> NDArray[np.float64]:
+        """Return the sum over an imagined cohort, of which no predictor tells the outcome."""
+        return assumed_sum(self.model, patients)
+
+    def assumed_last(self, patients: int) -> Self:
+        question = self
+        while question.step < question.steps:
+            answer = question.answer(NoisedSum(question.assumed(patients), 0.0, 0))
+            question = question.next_question(answer) or question
+        return question
 
     def _noise_of(self, step: int) -> float:
         return step_noise(self.family, cast("float", self.total_noise_multiplier), step, self.steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ from study_protocol.queries.answer import (
     ESTIMATE,
     HIGH,
     LOW,
+    NO_ANSWER,
     RAW,
     Answer,
     AnswerTable,
@@ -56,8 +56,10 @@ def final_answer(model: Model, noised: NoisedSum) -> Answer:
 
     Where the interval's coverage could not be kept, there is no number, and a note that says what would help.
     """
+    missing = _missing(model, noised)
+    model, noised = model.answering(noised)
     released = model.released(noised)
-    fitted = fit(released, is_linear=model.family == "linear")
+    fitted = fit(released, model.family)
     refusal = _refusal(model, released, fitted)
     numbers = _numbers(model, fitted) if refusal is None else np.full((6, model.size), np.nan)
     names = [(name,) for name in labels(model)]
@@ -81,8 +83,15 @@ def final_answer(model: Model, noised: NoisedSum) -> Answer:
                 plot=_forest(model, scale="log"),
             )
         )
-    notes = (_LAW[model.family],) if refusal is None else (refusal, _WHAT_HELPS)
-    return Answer(tables=(*tables, patients_table(model, noised)), notes=notes)
+    notes = (_LAW[model.family].format(fitted.dispersion),) if refusal is None else (refusal, _WHAT_HELPS)
+    return Answer(tables=(*tables, patients_table(model, noised)), notes=(*notes, *missing))
+
+
+def _missing(model: Model, noised: NoisedSum) -> tuple[str, ...]:
+    """Return a note on the hospitals that are not in the sum, if there are any."""
+    answered = model.hospitals if noised.answered is None else noised.answered
+    silent = [hospital for hospital in model.hospitals if hospital not in answered]
+    return (f"{', '.join(silent)}: {NO_ANSWER}. These patients are in no number here.",) if silent else ()
 
 
 def _numbers(model: Model, fitted: Fit) -> Floats:
@@ -134,8 +143,8 @@ def labels(model: Model) -> tuple[str, ...]:
 
 
 def p_values_of(estimate: Floats, error: Floats) -> Floats:
-    normal = NormalDist()
-    return np.array([2 * normal.cdf(-abs(z)) if math.isfinite(z) else np.nan for z in (estimate / error).tolist()])
+    # The distribution function is 1 less the error function, of which nothing is left beyond 8 errors.
+    return np.array([math.erfc(abs(z) / math.sqrt(2)) if math.isfinite(z) else np.nan for z in estimate / error])
 
 
 def patients_table(model: Model, noised: NoisedSum) -> AnswerTable:
@@ -150,12 +159,15 @@ def patients_table(model: Model, noised: NoisedSum) -> AnswerTable:
     )
 
 
-_ERRORS_COUNTED = "Intervals and p-values count the noise and the sampling of patients"
+_COUNTED = (
+    "Patients far from the middle of all count less. So where the model's form is wrong, coefficients differ from "
+    "those of an analysis in which all count alike. Intervals and p-values count the noise and the sampling of patients"
+)
 _LAW = {
-    "logistic": f"{_ERRORS_COUNTED}, as a logistic model has it.",
-    "poisson": f"{_ERRORS_COUNTED}, as Poisson's law has it: where counts vary more, they are too short. Counts above "
-    "the range's high are taken into account by that law.",
-    "linear": f"{_ERRORS_COUNTED}, with residuals that vary alike for all.",
+    "logistic": f"{_COUNTED}, as a logistic model has it.",
+    "poisson": f"{_COUNTED}, of {{:.2f}} times the variance of Poisson's law (1 at least, alike for all). Counts above "
+    "the range's high are taken into account by that law. So if counts vary more, few should be above it.",
+    "linear": f"{_COUNTED}, with residuals that vary alike for all. If they do not, intervals can be too short.",
 }
 # In errors of noise and sampling.
 _MOST_REMAINDER = 1.0
@@ -173,6 +185,7 @@ _NOT_CONVERGED = (
 )
 _WHAT_HELPS = (
     "What helps: more budget (a smaller noise multiplier), fewer predictors, narrower ranges, rare categories put "
-    "together, or more patients. An answer that stays empty costs as much as any other."
+    "together, one intercept for all hospitals, or more patients. An answer that stays empty costs as much as any "
+    "other."
 )
 _GOES_ON = "The analysis goes on: the estimates come with the last step. These numbers are only where it begins."

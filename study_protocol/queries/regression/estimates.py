@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from study_protocol.queries.counting import STANDS_OUT, Floats
+from study_protocol.queries.counting import NORMAL, STANDS_OUT, Floats
+from study_protocol.queries.regression.families import FamilyName
 
 
 @dataclass(frozen=True, repr=False)
@@ -19,7 +20,7 @@ class ReleasedSums:
     information  (D, D) Σ w·c·v·vᵀ with noise of deviation information_noise on its diagonal, 1/√2 of it elsewhere
     noised       (D, D) where the information has noise. It has none where it is zero by design: between hospitals
     slopes       how many coefficients are none of an intercept
-    square       Σ w·r² of a linear regression, with its noise
+    square       Σ w·r², with its noise. Of a yes or no 0
     """
 
     gradient: Floats
@@ -89,30 +90,52 @@ class ReleasedSums:
         narrowest = max(self.information_noise * math.sqrt(2 * slopes) / patients, _NARROWEST)
         return mean, np.asarray((vectors / np.sqrt(np.maximum(values, narrowest))) @ vectors.T, np.float64)
 
-    def noise_at(self, step: Floats) -> Floats:
-        """Return the covariance of the noise in gradient - information · step, shape (D, D)."""
+    def noise_at(self, squares: Floats) -> Floats:
+        """Return the covariance of the noise in gradient - information · step, shape (D, D).
+
+        Args:
+            squares: (D, D) step · stepᵀ.
+        """
         half = self.information_noise**2 / 2
-        mixed = half * self.noised * np.outer(step, step)
-        return mixed + np.diag(self.gradient_noise**2 + half * (self.noised @ step**2))
+        of_rows = self.noised @ np.diagonal(squares)
+        return half * self.noised * squares + np.diag(self.gradient_noise**2 + half * of_rows)
 
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """step: (D,) from `at` to the estimate, in the frame. sampling, noise: (D, D) covariances of the estimate."""
+    """The last step.
+
+    step             (D,) from `at` to the estimate, in the frame
+    sampling, noise  (D, D) covariances of the estimate
+    dispersion       variance of residuals over what the family's law says, or that of a linear regression
+    """
 
     step: Floats
     sampling: Floats
     noise: Floats
+    dispersion: float
 
 
-def fit(released: ReleasedSums, *, is_linear: bool) -> Fit:
-    """Return the last step. Weights make the sampling covariance smaller than the inverse information, never larger."""
+def fit(released: ReleasedSums, family: FamilyName) -> Fit:
+    """Return the last step.
+
+    Weights make the sampling covariance smaller than the inverse information, never larger. The information's noise
+    counts as at the ends of the interval, as Fieller (1954) has it: where it is not small, the step alone says too
+    little of the coefficients that it is multiplied with.
+    """
     step = released.newton()
     inverse = np.asarray(np.linalg.inv(released.definite), np.float64)
     # The delta method: noise moves the estimate as a change of the estimating equation does.
-    noise = inverse @ released.noise_at(step) @ inverse
-    dispersion = _dispersion(released, step, noise) if is_linear else 1.0
-    return Fit(step, dispersion * inverse, noise)
+    squares = np.outer(step, step)
+    noise = inverse @ released.noise_at(squares) @ inverse
+    dispersion = 1.0
+    if family == "linear":
+        dispersion = _dispersion(released, step, noise)
+    elif family == "poisson":
+        # Quasi-Poisson (McCullagh, Nelder 1989): one factor for all. Clipped counts vary less than v: it is 1 at least.
+        dispersion = max(1.0, released.square / max(released.patients, 1.0))
+    ends = squares + NORMAL**2 * (dispersion * inverse + noise)
+    return Fit(step, dispersion * inverse, inverse @ released.noise_at(ends) @ inverse, dispersion)
 
 
 def _dispersion(released: ReleasedSums, step: Floats, noise: Floats) -> float:

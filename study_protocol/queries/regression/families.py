@@ -13,7 +13,7 @@ from study_protocol.queries.counting import Floats
 
 FamilyName = Literal["logistic", "poisson", "linear"]
 GOLDEN = (1 + math.sqrt(5)) / 2
-# Of the squared norm: the part of the count of patients, and in a linear regression that of the squared residual.
+# Of the squared norm: the part of the count of patients, and that of the squared residual.
 _COUNT_SHARE, _SQUARE_SHARE = 0.02, 0.04
 # Of a linear regression: the part of the information, beside the gradient.
 _INFORMATION_SHARE = 0.25
@@ -27,7 +27,7 @@ class Scales:
     count        the patient
     gradient     w·r·u
     information  w·v·u·uᵀ, off the diagonal times √2
-    square       w·r² of a linear regression, else 0
+    square       w·r², but of a yes or no 0: its mean says how it varies
     """
 
     count: float
@@ -103,7 +103,7 @@ def scales(family: FamilyName, radius_square: float, high: float, *, at_zero: bo
     logistic  count² + (gradient·R·r)² + (information·R²·v)² with r = μ and v = μ(1 - μ), or mirrored. With
               b = information·R²/4 and a = gradient·R it is at most count² + a² where 16 b² μ²(1 - μ) ≤ a²(1 + μ). The
               largest μ²(1 - μ) / (1 + μ) is φ⁻⁵, φ the golden ratio, at μ = 1/φ. So b² = a² φ⁵ / 16 costs nothing
-    poisson   |r| ≤ H and v ≤ V. `free_curvature` costs nothing
+    poisson   |r| ≤ H and v ≤ V. `free_curvature` costs nothing, w·r² has its own part
     linear    |r| ≤ H, v = 1
     at zero   r and v are of η = 0: ½ and ¼, or max(m, H - m) and P(Y < H)·1
 
@@ -113,19 +113,21 @@ def scales(family: FamilyName, radius_square: float, high: float, *, at_zero: bo
         at_zero: whether the linear predictor of every patient is 0, by public numbers.
     """
     radius, rest = math.sqrt(radius_square), 1 - _COUNT_SHARE
-    count = math.sqrt(_COUNT_SHARE)
+    count, square = math.sqrt(_COUNT_SHARE), 0.0
+    if family != "logistic":
+        rest, square = rest - _SQUARE_SHARE, math.sqrt(_SQUARE_SHARE) / high**2
     if family == "linear":
-        rest -= _SQUARE_SHARE
         information = _INFORMATION_SHARE * rest
         parts_of = math.sqrt(rest - information) / (radius * high), math.sqrt(information) / radius_square
-        return Scales(count, *parts_of, math.sqrt(_SQUARE_SHARE) / high**2)
+        return Scales(count, *parts_of, square)
     if at_zero:
         residual, curvature = parts(family, np.zeros(1), np.zeros(1), high)
         largest = max(-float(residual[0]), high + float(residual[0]))
         half = math.sqrt(rest / 2)
-        return Scales(count, half / (radius * largest), half / (radius_square * float(curvature[0])))
+        return Scales(count, half / (radius * largest), half / (radius_square * float(curvature[0])), square)
     gradient = math.sqrt(rest)
     if family == "poisson":
         free = math.sqrt(free_curvature(high))
-        return Scales(count, gradient / (radius * high), gradient * free / (radius_square * largest_curvature(high)))
+        parts_of = gradient / (radius * high), gradient * free / (radius_square * largest_curvature(high))
+        return Scales(count, *parts_of, square)
     return Scales(count, gradient / radius, gradient * math.sqrt(GOLDEN**5 / 16) * 4 / radius_square)

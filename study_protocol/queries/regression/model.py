@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,9 +60,9 @@ class Model:
 
     @property
     def block(self) -> int:
-        """Numbers of one patient's vector: the count, gradient, information and, if linear, the squared outcome."""
+        """Numbers of one patient's vector: the count, gradient, information and, but of a yes or no, w·r²."""
         columns = self.slopes + 1
-        return 1 + columns + columns * (columns + 1) // 2 + (self.family == "linear")
+        return 1 + columns + columns * (columns + 1) // 2 + (self.family != "logistic")
 
     @property
     def shared(self) -> int:
@@ -128,7 +128,7 @@ class Model:
         residuals, curvatures = parts(self.family, outcome, self._predictors(u, rest), self.high)
         if self.frame:
             centre, linear = self._frame
-            u = np.column_stack([(u[:, :-1] - centre) @ linear.T, u[:, -1]])
+            u = np.column_stack([_products(u[:, :-1] - centre, linear), u[:, -1]])
         # Of the patient's own predictors alone, so that the estimating equation keeps its root.
         weights = np.minimum(1.0, self.radius_square / (u**2).sum(axis=1))
         if self.weights is not None:
@@ -136,7 +136,7 @@ class Model:
         gradient = factors.gradient * (weights * residuals)[:, None] * u
         below, across, doubles = triangle_of(columns)
         information = factors.information * doubles * (weights * curvatures)[:, None] * u[:, below] * u[:, across]
-        square = [factors.square * (weights * residuals**2)[:, None]] if self.family == "linear" else []
+        square = [factors.square * (weights * residuals**2)[:, None]] if factors.square else []
         slopes = columns * (columns - 1) // 2
         counts = np.full((len(u), 1), factors.count)
         return np.concatenate(
@@ -145,7 +145,7 @@ class Model:
         )
 
     def _predictors(self, u: Floats, rest: Floats) -> Floats:
-        predictor = u @ np.array(self.at or np.zeros(u.shape[1]))
+        predictor = _products(u, np.array([self.at or np.zeros(u.shape[1])]))[:, 0]
         if self.offset is not None:
             predictor = predictor + (np.log(rest[:, 0]) if self.is_exposure else rest[:, 0])
         return np.clip(predictor, -self.largest_predictor, self.largest_predictor)
@@ -156,6 +156,22 @@ class Model:
         by_hospital = np.zeros((len(self.hospitals), self.block - self.shared), np.int64)
         by_hospital[self.hospitals.index(hospital)] = total[self.shared :]
         return np.concatenate([total[: self.shared], by_hospital.ravel()])
+
+    def answering(self, noised: NoisedSum) -> tuple[Model, NoisedSum]:
+        """Return model and sum of the hospitals that are in it: the others have no intercept to estimate."""
+        places = self._answering(noised)
+        if len(places) == len(self.hospitals):
+            return self, noised
+        shared, by_hospital = noised.total[: self.shared], noised.total[self.shared :]
+        kept = by_hospital.reshape(len(self.hospitals), -1)[places].ravel()
+        intercepts = self.at[self.slopes :]
+        at = (*self.at[: self.slopes], *(intercepts[place] for place in places if intercepts))
+        hospitals = tuple(self.hospitals[place] for place in places)
+        return replace(self, hospitals=hospitals, at=at), replace(noised, total=np.concatenate([shared, kept]))
+
+    def _answering(self, noised: NoisedSum) -> list[int]:
+        answered = self.hospitals if noised.answered is None else noised.answered
+        return [place for place, hospital in enumerate(self.hospitals) if hospital in answered]
 
     def released(self, noised: NoisedSum) -> ReleasedSums:
         """Return the noised gradient and information of all hospitals, in the frame."""
@@ -186,7 +202,20 @@ class Model:
         return np.array(self.at or np.zeros(self.size))
 
     def next_at(self, noised: NoisedSum) -> Floats:
-        """Return the coefficients at which the next step is asked, on the scaled design, shape (D,)."""
+        """Return the coefficients at which the next step is asked, on the scaled design, shape (D,).
+
+        A hospital that is not in the sum goes on from the median of the other intercepts.
+        """
+        model, kept = self.answering(noised)
+        following = model._next_at(kept)
+        if len(following) == self.size:
+            return following
+        slopes, others = following[: self.slopes], following[self.slopes :]
+        intercepts = np.full(len(self.hospitals), np.median(others))
+        intercepts[self._answering(noised)] = others
+        return np.concatenate([slopes, intercepts])
+
+    def _next_at(self, noised: NoisedSum) -> Floats:
         released, at = self.released(noised), self.coefficients
         if self.family == "linear":
             # What is taken off everybody's outcome leaves the sums exact, and less to multiply their noise with.
@@ -207,9 +236,21 @@ class Model:
         if self.frame:
             return self._frame
         spans = self.design.spans**2 / (_OF_ONE_CATEGORY * _FRAME_SQUARE[self.family] * (self.slopes + 1))
-        whitening = self.released(noised).whitening(spans)
+        model, kept = self.answering(noised)
+        whitening = model.released(kept).whitening(spans)
         # Too few patients to know a frame: the next step is asked as the first one was.
         if whitening is None:
             return np.zeros(self.slopes), np.eye(self.slopes)
         centre, matrix = whitening
         return np.clip(centre, -LARGEST, LARGEST), np.clip(matrix, -LARGEST, LARGEST)
+
+
+def _products(rows: Floats, matrix: Floats) -> Floats:
+    """Return rows · matrixᵀ, shape (n, k).
+
+    A library's product rounds one row otherwise beside other rows, so that one patient would move another's vector.
+    """
+    products = np.zeros((len(rows), len(matrix)))
+    for column, factors in zip(rows.T, matrix.T, strict=True):
+        products += column[:, None] * factors
+    return products

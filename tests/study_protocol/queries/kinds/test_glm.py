@@ -98,6 +98,17 @@ def test_slopes_have_one_place_for_all_hospitals() -> None:
     assert sorted(placed[placed != 0].tolist()) == sorted(pooled.total(patients, pooled.grid().spacing).tolist())
 
 
+def test_a_question_whose_next_step_could_not_be_written_is_refused() -> None:
+    """Else its first step would be charged and lead nowhere."""
+    categories = [f"c{place}" for place in range(64)]
+    factors = [{"column": f"f{place}", "categories": categories, "reference": "c0"} for place in range(5)]
+    with pytest.raises(ValidationError, match="315 columns"):
+        question(predictors=factors)
+    widest = question(predictors=[*factors[:4], *[{"column": f"x{place}", "low": 0, "high": 1} for place in range(3)]])
+    answer = widest.answer(NoisedSum(np.zeros(widest.cells), 1.0, 0))
+    assert widest.next_question(answer) is not None
+
+
 @pytest.mark.parametrize(
     ("entries", "message"),
     [

@@ -37,3 +37,5 @@ def test_p_values_are_those_of_the_normal_law() -> None:
     found = p_values_of(np.array([0.5, -1.0, np.nan]), np.array([0.25, 2.0, 1.0]))
     assert found[:2] == pytest.approx(2 * stats.norm.sf([2.0, 0.5]))
     assert np.isnan(found[2])
+    far = np.array([7.0, -9.0, 20.0, 37.0])
+    assert p_values_of(far, np.ones(4)) == pytest.approx(2 * stats.norm.sf(np.abs(far)), rel=1e-10, abs=0.0)

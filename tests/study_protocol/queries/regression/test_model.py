@@ -88,13 +88,13 @@ def records(family: str, count: int = 400) -> dict[str, Any]:
     return {"age": age, "sex": sex, "ward": ward, "y": drawn, "site": site, "time": generator.uniform(0.5, 2, count)}
 
 
-def without_noise(asked: GeneralisedLinear, parts: dict[str, dict[str, Any]]) -> Answer:
+def without_noise(asked: GeneralisedLinear, parts: dict[str, dict[str, Any]], std: float = 0.0) -> Answer:
     """Return the last answer of exact sums over these hospitals."""
     while True:
         total = sum(
             asked.placed(asked.at_hospital(name).total(patients, FINE), name) for name, patients in parts.items()
         )
-        answer = asked.answer(NoisedSum(cast("Any", total) * FINE, 0.0, 0))
+        answer = asked.answer(NoisedSum(cast("Any", total) * FINE, std, 0, frozenset(parts)))
         following = asked.next_question(answer)
         if following is None:
             return answer
@@ -135,9 +135,44 @@ def test_without_noise_weights_and_clips_it_is_statsmodels(
     found = {name: np.array([row[table.columns.index(name)] for row in table.rows]) for name in table.columns}
     model = expected(family, patients, by_site=by_site, exposure=exposure)
     assert found["estimate"].astype(float) == pytest.approx(np.asarray(model.params), abs=1e-8)
-    assert found["std_error"].astype(float) == pytest.approx(np.asarray(model.bse), rel=1e-7)
+    errors = np.asarray(model.bse)
+    if family == "poisson":
+        errors = errors * np.sqrt(max(1.0, ((patients["y"] - model.mu) ** 2).sum() / model.mu.sum()))
+    assert found["std_error"].astype(float) == pytest.approx(errors, rel=1e-7)
     last = ["intercept: north", "intercept: south"] if by_site else ["intercept"]
     assert found["term"].tolist()[-len(last) :] == last
+
+
+def test_counts_that_vary_more_have_longer_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative binomial counts, against the variance of statsmodels' own residuals."""
+    monkeypatch.setattr(Model, "radius_square", 400.0)
+    generator, patients = np.random.default_rng(6), records("poisson", 2_000)
+    patients["y"] = generator.poisson(generator.gamma(0.5, 2.0, 2_000) * np.exp(0.3 * patients["age"])).astype(float)
+    asked = question("poisson", outcome={"column": "y", "low": 0.0, "high": 200.0}, steps=8)
+    answer = without_noise(asked, {"all": patients})
+    table = answer.tables[0]
+    errors = [row[table.columns.index("std_error")] for row in table.rows]
+    model = expected("poisson", patients, by_site=False, exposure=False)
+    factor = ((patients["y"] - model.mu) ** 2).sum() / model.mu.sum()
+    assert factor > 1.5
+    assert errors == pytest.approx(np.asarray(model.bse) * np.sqrt(factor), rel=1e-6)
+    assert f"{factor:.2f} times the variance" in answer.notes[0]
+
+
+@pytest.mark.parametrize("family", ["logistic", "poisson", "linear"])
+def test_a_hospital_without_an_answer_has_no_intercept_and_the_others_are_estimated(family: str) -> None:
+    patients = records(family)
+    masks = {name: patients["site"] == name for name in ("north", "south")}
+    parts = {name: {key: values[mask] for key, values in patients.items()} for name, mask in masks.items()}
+    asked = question(family, by_hospital=True).of_hospitals(("east", "north", "south"))
+    two = question(family, by_hospital=True).of_hospitals(("north", "south"))
+    answer, of_two = (without_noise(each, parts, std=1e-9) for each in (asked, two))
+    for row, other in zip(answer.tables[0].rows, of_two.tables[0].rows, strict=True):
+        assert row[0] == other[0]
+        assert row[1:] == pytest.approx(other[1:], rel=1e-6)
+    terms = [row[0] for row in answer.tables[0].rows]
+    assert terms[-2:] == ["intercept: north", "intercept: south"]
+    assert answer.notes[-1].startswith("east: no answer")
 
 
 def test_weights_and_clips_leave_no_bias() -> None:
@@ -161,3 +196,16 @@ def test_weights_and_clips_leave_no_bias() -> None:
     )
     assert bool((np.abs(estimates - [0.5, -0.2]) < 4 * errors).all())
     assert float(errors.max()) < 0.01
+
+
+@pytest.mark.parametrize("slopes", [1, 12, 40])
+def test_the_vector_of_a_patient_is_the_same_beside_any_others(slopes: int) -> None:
+    generator = np.random.default_rng(8)
+    predictors = [{"column": f"x{place}", "low": -3.0, "high": 3.0} for place in range(slopes)]
+    first = question("logistic", predictors=predictors, interactions=[])
+    at, frame = generator.standard_normal(slopes + 1), generator.standard_normal(slopes * (slopes + 1))
+    model = first._of_step(2, tuple(at.tolist()), tuple(frame.tolist())).model
+    rows = np.column_stack([generator.standard_normal((50, slopes)), np.ones(50), np.round(generator.random(50))])
+    together = model._vectors(rows)
+    for start, end in [(0, 1), (0, 3), (7, 12), (13, 50)]:
+        assert (model._vectors(rows[start:end]) == together[start:end]).all()
