@@ -48,12 +48,17 @@ class Curve:
 
 @dataclass(frozen=True)
 class Curves:
-    """The whole model: log-odds are intercept + the value of every column's curve. words: the names of both classes."""
+    """The whole model: log-odds are intercept + the value of every column's curve.
+
+    words    the names of both classes
+    adapted  what a hospital fitted to its own patients, if the model must stay there
+    """
 
     intercept: float
     curves: tuple[Curve, ...]
     label: str
     words: tuple[int | str, ...]
+    adapted: str | None = None
 
 
 def curves_of(model: ReleasedModel, settings: StudySettings | None = None) -> Curves:
@@ -77,7 +82,8 @@ def curves_of(model: ReleasedModel, settings: StudySettings | None = None) -> Cu
         may_lack = column.missing is not None if isinstance(column, CurveColumn) else column.missing
         half = None if deviation is None else NormalDist().inv_cdf((1 + LEVEL) / 2) * deviation * _lengths(column)
         curves.append(_curve(column, values - centre, missing - centre if may_lack else None, half))
-    return Curves(intercept, tuple(curves), task.parameters.label, task.class_names)
+    adapted = None if model.metadata is None else model.metadata.adapted
+    return Curves(intercept, tuple(curves), task.parameters.label, task.class_names, adapted)
 
 
 def additive_task(model: ReleasedModel) -> AdditiveModel:

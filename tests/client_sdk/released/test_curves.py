@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -15,6 +16,7 @@ from client_sdk.errors import ConfigurationError
 from client_sdk.released import ReleasedModel, load_model
 from client_sdk.released.curves import Curve, accumulated, curves_of, step_deviation
 from client_sdk.released.curves_svg import to_svg
+from client_sdk.released.interpret import to_interpret
 from client_sdk.released.model import model_of
 from private_learning.records import Table
 from private_learning.tasks import load
@@ -154,7 +156,10 @@ def test_an_adapted_model_has_curves_and_no_bands() -> None:
     model = released(chosen, dict(TABLE), 2)
     assert model.metadata is not None
     adapted = replace(model, metadata=model.metadata.model_copy(update=said))
-    assert len(curves_of(adapted).curves) == 3
+    found = curves_of(adapted)
+    assert "without noise: it stays there." in to_svg(found)
+    assert json.loads(to_interpret(found))["ebm"]["implementation_params"] == {"adapted": "intercept"}
+    assert "Adapted" not in to_svg(curves_of(model))
     with pytest.raises(ConfigurationError, match="a hospital adapted this model"):
         curves_of(adapted, chosen)
 

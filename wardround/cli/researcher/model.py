@@ -193,14 +193,22 @@ def export(
         _warn_of_adapted(released)
         options = FormatOptions(separator, encoding, decimal, dates)
         examples = None if data is None else released.inputs(_new_records(data, None, options))
+        mode = _mode_of(released)
         for path, make in ((onnx, to_onnx), (torch, to_torch)):
             if path is not None:
-                _written(path, make(released, examples))
-        _write_curves(released, curves, interpret, settings)
+                _written(path, make(released, examples), mode)
+        _write_curves(released, (curves, interpret), settings, mode)
 
 
-def _write_curves(model: ReleasedModel, picture: Path | None, interpret: Path | None, settings: Path | None) -> None:
-    if picture is None and interpret is None:
+def _mode_of(model: ReleasedModel) -> int:
+    """Return who may read what is made of a model: its owner alone if it is fitted to patients without noise."""
+    return 0o666 if model.metadata is None or model.metadata.adapted_from is None else 0o600
+
+
+def _write_curves(
+    model: ReleasedModel, paths: tuple[Path | None, Path | None], settings: Path | None, mode: int
+) -> None:
+    if paths == (None, None):
         return
     from client_sdk.released.curves import curves_of
     from client_sdk.released.curves_svg import to_svg
@@ -208,14 +216,14 @@ def _write_curves(model: ReleasedModel, picture: Path | None, interpret: Path | 
     from wardround.cli.shared.settings_file import read_settings
 
     curves = curves_of(model, None if settings is None else read_settings(settings))
-    for path, make in ((picture, to_svg), (interpret, to_interpret)):
+    for path, make in zip(paths, (to_svg, to_interpret), strict=True):
         if path is not None:
-            write_durably(path, make(curves).encode(), mode=0o666)
+            write_durably(path, make(curves).encode(), mode=mode)
             say(f"{path}: {len(curves.curves)} curves")
 
 
-def _written(path: Path, exported: Exported) -> None:
-    write_durably(path, exported.data, mode=0o666)
+def _written(path: Path, exported: Exported, mode: int) -> None:
+    write_durably(path, exported.data, mode=mode)
     say(
         f"{path}: {len(exported.data)} bytes. Its predictions differ by at most {exported.difference:.1g} from those "
         "of the model"
