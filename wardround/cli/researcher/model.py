@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from private_learning.records import Records
     from private_learning.tasks.backbone_file import BackboneFile
     from private_learning.tasks.segmentation import Segmentation
+    from study_protocol.study.settings import StudySettings
 
 _OWN_RECORDS = (
     "note: these numbers are computed from the records in the file. They reveal information about its patients, and no "
@@ -213,13 +214,29 @@ def _write_curves(
     from client_sdk.released.curves import curves_of
     from client_sdk.released.curves_svg import to_svg
     from client_sdk.released.interpret import to_interpret
-    from wardround.cli.shared.settings_file import read_settings
 
-    curves = curves_of(model, None if settings is None else read_settings(settings))
+    curves = curves_of(model, None if settings is None else _settings_of(model, settings))
     for path, make in zip(paths, (to_svg, to_interpret), strict=True):
         if path is not None:
             write_durably(path, make(curves).encode(), mode=mode)
             say(f"{path}: {len(curves.curves)} curves")
+
+
+def _settings_of(model: ReleasedModel, path: Path) -> StudySettings:
+    """Return the settings in a file as the model's study has them: `study create` fills in what they leave out.
+
+    Those of another study are returned as they are.
+    """
+    from study_protocol.study.slots import with_slots
+    from wardround.cli.lead.enforcement import for_creation
+    from wardround.cli.shared.settings_file import read_settings
+
+    written = read_settings(path)
+    filled = cast("StudySettings", with_slots(written))
+    frozen = for_creation(filled)[0]
+    beyond = frozen.model_copy(update={"beyond_bounds": True})
+    stated = None if model.metadata is None else model.metadata.settings_sha256
+    return next((each for each in (written, filled, frozen, beyond) if each.digest() == stated), written)
 
 
 def _written(path: Path, exported: Exported, mode: int) -> None:
