@@ -91,6 +91,7 @@ NO_RECORDS = {
     "record_sources.fhir.view_definitions": "views",
     "record_sources.fhir.resources._EventKind": "names of elements",
     "private_learning.tasks.convolutions": "the layout of a network",
+    "private_learning.tasks.curves": "the declaration of a column, from the settings",
     "private_learning.tasks.declared_columns": "the declaration of a column, from the settings",
     "private_learning.tasks.events": "the declaration of events, from the settings",
     "simulation.backends.base.UpdateLayout": "names and places of tensors",

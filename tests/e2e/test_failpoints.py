@@ -165,7 +165,9 @@ def test_a_hospital_killed_at_every_failpoint_goes_on_where_it_was(scene: Scene)
 
 def test_no_failpoint_of_an_unmasked_study_is_left_out():
     hospitals = [*ENROLLING, *REFUSING, *ROTATING, *CHECKPOINTED, *WITNESSING, *TRAINING]
-    walked = [*SETTING_UP, *RUNNING, *ABANDONING, *hospitals, *MASKED, *ASKED, *SNAPSHOTS]
+    # Of commands and of runs of Flower: tests/client_sdk/study/test_objecting.py, tests/wardround/flower.
+    elsewhere = [name for prefix in ("objection.", "hospital-mod.", "run-ledger.") for name in names(prefix)]
+    walked = [*SETTING_UP, *RUNNING, *ABANDONING, *hospitals, *MASKED, *ASKED, *SNAPSHOTS, *elsewhere]
     assert sorted(walked) == names()
     assert len(walked) == len(set(walked))
     assert len(SETTING_UP) >= 3

@@ -19,7 +19,7 @@ TABLE = 'kind = "table"\nnoise_multiplier = 6.0\n'
         (b'title = "ages"', ["kind: is missing"]),
         (
             b'kind = "tabel"',
-            ["kind: must be one of count, covariance, distances, evaluation, linear-regression, marginals"],
+            ["kind: must be one of count, covariance, distances, evaluation, glm, linear-regression, marginals"],
         ),
         (
             TABLE.encode() + b'variabels = [{column = "sex", categories = ["f"]}]',

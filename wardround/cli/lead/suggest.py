@@ -347,8 +347,7 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = ()) -> PublicN
     hospitals = round(privacy.expected_clients)
     if len(patients) not in (0, 1, hospitals):
         raise ConfigurationError("--patients: give it once, or once for each hospital")
-    parameters = {name: value for name, value in training.task_parameters.items() if name != "bins"}
-    task: Any = tasks.load(_LINEAR, _without_trends(parameters))
+    task: Any = tasks.load(*_as_linear(training.task, training.task_parameters))
     ranges = sum(isinstance(column, NumberColumn) and not (column.typical or column.log) for column in task.columns)
     mean = sum(patients) / len(patients) if patients else privacy.expected_batch_size / privacy.sampling_rate
     return PublicNumbers(
@@ -361,16 +360,20 @@ def numbers_of(settings: StudySettings, patients: Sequence[int] = ()) -> PublicN
     )
 
 
-def _without_trends(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters as a logistic regression takes them."""
+def _as_linear(task: str, parameters: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return a task and its parameters, of an additive model as a logistic regression of the same columns."""
     from private_learning.tasks.columns import PREFIX, TRENDS
+
+    if task != _ADDITIVE:
+        return task, parameters
 
     def plain(text: str) -> str:
         return ";".join(part for part in text.split(";") if part.strip() not in TRENDS)
 
-    return {
+    return _LINEAR, {
         name: plain(value) if name.startswith(PREFIX) and isinstance(value, str) else value
         for name, value in parameters.items()
+        if name != "bins"
     }
 
 
