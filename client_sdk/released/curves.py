@@ -48,12 +48,17 @@ class Curve:
 
 @dataclass(frozen=True)
 class Curves:
-    """The whole model: log-odds are intercept + the value of every column's curve. words: the names of both classes."""
+    """The whole model: log-odds are intercept + the value of every column's curve.
+
+    words    the names of both classes
+    adapted  what a hospital fitted to its own patients, if the model must stay there
+    """
 
     intercept: float
     curves: tuple[Curve, ...]
     label: str
     words: tuple[int | str, ...]
+    adapted: str | None = None
 
 
 def curves_of(model: ReleasedModel, settings: StudySettings | None = None) -> Curves:
@@ -77,7 +82,8 @@ def curves_of(model: ReleasedModel, settings: StudySettings | None = None) -> Cu
         may_lack = column.missing is not None if isinstance(column, CurveColumn) else column.missing
         half = None if deviation is None else NormalDist().inv_cdf((1 + LEVEL) / 2) * deviation * _lengths(column)
         curves.append(_curve(column, values - centre, missing - centre if may_lack else None, half))
-    return Curves(intercept, tuple(curves), task.parameters.label, task.class_names)
+    adapted = None if model.metadata is None else model.metadata.adapted
+    return Curves(intercept, tuple(curves), task.parameters.label, task.class_names, adapted)
 
 
 def additive_task(model: ReleasedModel) -> AdditiveModel:
@@ -112,6 +118,8 @@ def _deviation(model: ReleasedModel, settings: StudySettings) -> float:
     metadata, training, privacy = model.metadata, settings.training, settings.privacy
     if metadata is None or metadata.settings_sha256 != settings.digest():
         raise ConfigurationError("these are not the settings of the model's study: their digest differs")
+    if metadata.adapted_from is not None:
+        raise ConfigurationError("no bands: a hospital adapted this model to its own patients. Take the released one")
     changing = {
         "training.algorithm = fedavg": training.algorithm != "fedsgd",
         f"training.optimiser.name = {training.optimiser.name}": training.optimiser.name != "plain",
@@ -124,17 +132,25 @@ def _deviation(model: ReleasedModel, settings: StudySettings) -> float:
             raise ConfigurationError(f"no bands: with {setting} the noise in a curve has no simple bound")
     rounds = metadata.mean_of or (metadata.round,)
     shares = dict(zip(rounds, metadata.mean_weights or [1 / len(rounds)] * len(rounds), strict=True))
-    return training.optimiser.learning_rate * step_deviation(settings) * accumulated(shares)
+    size = sum(array.size for array in weights_of(model.module).values())
+    return training.optimiser.learning_rate * step_deviation(settings, size) * accumulated(shares)
 
 
-def step_deviation(settings: StudySettings) -> float:
-    """Return the standard deviation of the noise in each coordinate of a round's mean gradient."""
+def step_deviation(settings: StudySettings, coordinates: int) -> float:
+    """Return the standard deviation of the noise in each coordinate of a round's mean gradient.
+
+    expected_clients hospitals add noise, as the settings say. Where more take part, it is larger.
+
+    coordinates: parameters of the model.
+    """
     privacy = settings.privacy
-    of_adder = privacy.noise_multiplier * privacy.clip_norm / privacy.expected_clients
-    # A noise of the coordinator's, or shares of one noise, is on the sum of updates, which are means already.
-    if privacy.rules.clips_updates:
-        return of_adder
-    return of_adder * math.sqrt(privacy.expected_clients) / privacy.expected_batch_size
+    clients = privacy.expected_clients
+    # On the sum of updates, which are means already. Shares are so large that the fewest honest ones are enough.
+    if (noise := privacy.noise_of_updates(coordinates)) is not None:
+        std = noise.std_of(math.ceil(clients)) if privacy.rules.divides_noise else noise.std
+        return std / clients
+    one = privacy.noise_multiplier * privacy.clip_norm
+    return one * math.sqrt(clients) / clients / privacy.expected_batch_size
 
 
 def accumulated(shares: Mapping[int, float]) -> float:

@@ -27,6 +27,8 @@ def to_svg(curves: Curves) -> str:
     note = f"Log-odds of {curves.label} that each value adds. Intercept {curves.intercept:.3g}."
     if curves.curves[0].half is not None:
         note += f" Bands: {LEVEL:.0%}, noise alone."
+    if curves.adapted is not None:
+        note += " Adapted to one hospital's patients without noise: it stays there."
     panels = [
         f'<g transform="translate({_WIDTH * (at % _ACROSS)},{_HEIGHT * (at // _ACROSS)})">{_panel(curve, scale)}</g>'
         for at, curve in enumerate(curves.curves)

@@ -27,7 +27,7 @@ def to_interpret(curves: Curves) -> str:
         "bag_weights": [1.0],
         "best_iteration": [[0]],
         "implementation": "python",
-        "implementation_params": {},
+        "implementation_params": {} if curves.adapted is None else {"adapted": curves.adapted},
         "features": [_feature(curve) for curve in curves.curves],
         "terms": [_term(curve) for curve in curves.curves],
     }

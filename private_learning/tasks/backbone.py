@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from private_learning.errors import ConfigurationError
 from private_learning.tasks.backbone_file import BackboneFile, ProgramFile
 from study_protocol.study.bounds import MAX_WEIGHT
+from study_protocol.study.model_file import ADAPTED_FROM
+from study_protocol.wire.tensors import TensorError, metadata_in
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,15 +54,20 @@ def tensors_in(data: bytes) -> dict[str, Tensor]:
     """Return name -> tensor of a safetensors file.
 
     Raises:
-        ConfigurationError: it is none, or holds complex numbers, NaN, an infinity or a number beyond ±MAX_WEIGHT.
+        ConfigurationError: it is none, or holds complex numbers, NaN, an infinity or a number beyond ±MAX_WEIGHT. Or it
+            is a model that was adapted to a hospital's own patients, which is not public.
     """
     try:
-        tensors = load(data)
-    except (SafetensorError, KeyError, ValueError) as error:
+        tensors, header = load(data), metadata_in(data)
+    except (SafetensorError, TensorError, KeyError, ValueError) as error:
         raise ConfigurationError(
             "the backbone is no safetensors file: pickled weights (.pt, .pth, .bin) can run code and are not read. "
             "Convert them with safetensors.torch.save_file"
         ) from error
+    if header.get(ADAPTED_FROM):
+        raise ConfigurationError(
+            "the backbone is a model that was adapted to a hospital's own patients without noise: it must stay there"
+        )
     for name, tensor in tensors.items():
         if tensor.is_complex():
             raise ConfigurationError(f"the backbone's tensor {name!r} holds complex numbers, which no task takes")

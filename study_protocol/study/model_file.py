@@ -43,8 +43,10 @@ LONGEST_METADATA = 6 << 20
 
 _EMPTY_LEDGER = "0" * 64
 _JSON = ("task_parameters", "columns")
+ADAPTED_FROM = "adapted_from"
+"""Name of the text by which a file says that a hospital adapted it."""
 # Left out of a header where they have their default, which is what older files mean.
-_OPTIONAL = ("mean_of", "mean_weights", "trainable", "backbone_sha256", "adapted_from", "adapted")
+_OPTIONAL = ("mean_of", "mean_weights", "trainable", "backbone_sha256", ADAPTED_FROM, "adapted")
 _PART = ("trainable", "backbone_sha256")
 _NUMBERS = ("round", "ledger_entries")
 _OPTIONAL_JSON = ("mean_of", "mean_weights", "trainable")

@@ -27,12 +27,14 @@ POWER = 1.0
 LONGEST_STEP = 10.0
 # Of task additive, at the relative noise of one weight: how far it goes, in steps of at most so much. It was no worse
 # than logistic regression (`research.accuracy.additive`) with at least ADDITIVE_PATIENTS, where this noise is at most
-# ADDITIVE_NOISE, and ADDITIVE_RANGES or more of the columns are numbers by a range alone.
+# ADDITIVE_NOISE, and ADDITIVE_RANGES or more of the columns are numbers by a range alone. Where the commonest class had
+# a larger share than ADDITIVE_COMMONEST, it was up to 1.2 points worse on drawn tables without any curve.
 ADDITIVE_TRAVEL = 0.6
 ADDITIVE_LONGEST_STEP = 15.0
 ADDITIVE_NOISE = 8e-4
 ADDITIVE_RANGES = 0.5
 ADDITIVE_PATIENTS = 3000
+ADDITIVE_COMMONEST = 0.8
 # Accuracy lost by a study: LOST_FLOOR + LOST_BY_NOISE · ν · √(classes / 2) + LOST_BY_RANGES · the share of columns that
 # are numbers described by a range alone. In four of five studies at most LOST_AT_MOST times as much and MARGIN more. In
 # doubt the factor is larger. Without, it leaves room for typical ranges that are guessed half a deviation off
@@ -138,7 +140,9 @@ def additive_learning_rate(noise: float, rounds: int, clip_norm: float = CLIP_NO
 def offers_curves(numbers: PublicNumbers, noise: float) -> bool:
     """Return whether task additive is advised in place of logistic regression. noise: relative, of one weight."""
     is_large = numbers.hospitals * numbers.patients >= ADDITIVE_PATIENTS
-    return is_large and numbers.classes == 2 and numbers.ranges >= ADDITIVE_RANGES and noise <= ADDITIVE_NOISE
+    is_rare = numbers.commonest is not None and numbers.commonest > ADDITIVE_COMMONEST
+    is_of_ranges = numbers.classes == 2 and numbers.ranges >= ADDITIVE_RANGES
+    return is_large and is_of_ranges and noise <= ADDITIVE_NOISE and not is_rare
 
 
 def forecast_accuracy(numbers: PublicNumbers, noise: float) -> AccuracyForecast:

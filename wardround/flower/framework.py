@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
+import numpy as np
+
 from client_sdk.errors import ConfigurationError
 
 # Flower's own number for a modifier that cannot go on.
@@ -74,3 +76,25 @@ def update_reply(
     records = {key: app.ArrayRecord({name: app.Array(values) for name, values in arrays.items()})}
     content = app.RecordDict({**records, "metrics": app.MetricRecord(dict(metrics))})
     return app.Message(content, reply_to=message)
+
+
+def give_mean(answers: Iterable[FlowerMessage], sent: Mapping[str, Any]) -> bool:
+    """Put the mean of all answers' arrays in place of each one's, in the types of the arrays that were sent.
+
+    Return False, and change nothing, if an answer has not one record of arrays with their names and shapes.
+    """
+    contents, before = [answer.content for answer in answers], {name: array.numpy() for name, array in sent.items()}
+    records = [list(content.array_records.values()) for content in contents]
+    received = [{name: array.numpy() for name, array in record[0].items()} for record in records if len(record) == 1]
+    shapes = {name: values.shape for name, values in before.items()}
+    if len(received) != len(records) or any({n: v.shape for n, v in one.items()} != shapes for one in received):
+        return False
+    app, mean = flower("flwr.app"), dict[str, Any]()
+    for name, values in before.items():
+        total = np.sum([one[name].astype(np.float64) for one in received], axis=0)
+        # Beyond the type it becomes an infinity.
+        with np.errstate(over="ignore"):
+            mean[name] = app.Array((total / len(received)).astype(values.dtype))
+    for content in contents:
+        content[next(iter(content.array_records))] = app.ArrayRecord(mean)
+    return True

@@ -18,8 +18,8 @@ from client_sdk.errors import ConfigurationError, WardroundError
 from study_protocol.randomness.source import RandomSource, SecureSource
 from wardround.flower.framework import FlowerMessage, NextApp, error_reply, update_reply
 from wardround.flower.hospital_charges import HospitalCharges
-from wardround.flower.round_terms import LEDGER_HEAD, RUN, PatientTraining, RoundTerms
-from wardround.flower.update_noise import UpdateNoise, noised_arrays
+from wardround.flower.round_terms import RUN, PatientTraining, RoundTerms, checked_run, head_within
+from wardround.flower.update_noise import UpdateNoise, fits_grid, noised_arrays
 
 logger = logging.getLogger("wardround.flower")
 # FedAvg weighs updates by it. A number of patients is no public number.
@@ -80,7 +80,8 @@ class HospitalMod:
         before = {name: np.array(values) for name, values in _arrays(received).items()}
         # Paid before the app sees the message: a training that dies half-way has read records.
         charges = HospitalCharges(self._home_of(context), self._dataset, self._study)
-        run, head = str(config.get(RUN, message.metadata.run_id)), str(config.get(LEDGER_HEAD, ""))
+        run, head = checked_run(config.get(RUN, message.metadata.run_id)), head_within(config)
+        noise = None if terms.unit == "patient" else _noise_of(terms, before)
         number = charges.pay(run, terms, self._training, _digest(before))
         try:
             after = _same_shapes(before, _answered(call_next(message, context)))
@@ -88,13 +89,21 @@ class HospitalMod:
         except Exception:
             logger.exception("the training failed, and its round stays charged")
             return error_reply(message, "the training failed")
-        if terms.unit == "hospital":
-            size = sum(values.size for values in before.values())
-            noise = UpdateNoise.calibrated(terms.clip_norm, size, terms.noise_multiplier)
-            after = noised_arrays(before, after, noise, self._source or SecureSource())
+        if noise is not None:
+            source = self._source or SecureSource()
+            after = noised_arrays(before, after, noise, source, on_grid=terms.counts_sum)
         charges.ready(run, number, _digest(after), sum(values.nbytes for values in after.values()), head)
         # No number of patients: every hospital weighs the same.
         return update_reply(message, key, after, {self._weight_key: 1.0})
+
+
+def _noise_of(terms: RoundTerms, before: Mapping[str, NDArray[np.floating]]) -> UpdateNoise:
+    """Return the noise of a round. Raises ConfigurationError: the received numbers are beyond its grid."""
+    size = sum(values.size for values in before.values())
+    noise = UpdateNoise.calibrated(terms.clip_norm, size, terms.noise_multiplier)
+    if terms.counts_sum and not fits_grid(before, noise):
+        raise ConfigurationError("the model's numbers are too large, or not finite, for noise that is counted together")
+    return noise
 
 
 def _only(records: Mapping[str, Any], kind: str) -> tuple[str, Any]:
@@ -128,7 +137,9 @@ def _same_shapes(
     # Its text names no array: the app may have named one after records.
     if shapes[0] != shapes[1]:
         raise ValueError("the app answered with other arrays than it received")
-    return {name: after[name].astype(values.dtype) for name, values in before.items()}
+    # A number beyond the type is an infinity, as one of the app's own.
+    with np.errstate(over="ignore"):
+        return {name: after[name].astype(values.dtype) for name, values in before.items()}
 
 
 def _digest(arrays: Mapping[str, NDArray[np.floating]]) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -17,6 +18,23 @@ from wardround.flower.run_limit import charge_of
 _PREFIX = "wardround-"
 # Names of entries in the configuration of a round that are no terms.
 RUN, LEDGER_HEAD = f"{_PREFIX}run", f"{_PREFIX}ledger-head"
+# What a hospital's ledger takes of a server's words, which are shown on its terminal.
+_RUN, _HEAD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"), re.compile(r"[0-9]{1,18}:[0-9a-f]{64}")
+
+
+def checked_run(name: object) -> str:
+    """Return the name of a run. Raises ConfigurationError: it is none."""
+    if _RUN.fullmatch(str(name)) is None:
+        raise ConfigurationError("a run's name has at most 100 letters, digits, dots, hyphens and underscores")
+    return str(name)
+
+
+def head_within(config: Mapping[str, Any]) -> str:
+    """Return the head of the server's ledger that came with a round, or nothing where none came. Raises as above."""
+    head = str(config.get(LEDGER_HEAD, ""))
+    if head and _HEAD.fullmatch(head) is None:
+        raise ConfigurationError("the head of the server's ledger is not a number and a SHA-256")
+    return head
 
 
 @dataclass(frozen=True)
@@ -48,13 +66,21 @@ class RoundTerms(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     unit: Literal["hospital", "patient"] = "hospital"
-    noise_multiplier: Positive = Field(description="noise of one hospital, over the clip norm")
-    clip_norm: Positive = Field(default=1.0, description="L2 norm of one hospital's update at most. Unit hospital")
+    noise_multiplier: Annotated[Positive, Field(le=1e9, description="noise of one hospital, over the clip norm")]
+    # Between them the grid of the noise is an ordinary number.
+    clip_norm: Annotated[Positive, Field(ge=1e-50, le=1e50)] = Field(
+        default=1.0, description="L2 norm of one hospital's update at most. Unit hospital"
+    )
     min_honest: int = Field(
         default=1, ge=1, description="hospitals whose noise the server's ledger counts together. Unit hospital"
     )
     sampling_rate: float = Field(default=1.0, gt=0, le=1, description="of Poisson sampling. Unit patient")
     steps: int = Field(default=1, ge=1, description="noised steps of one round. Unit patient")
+
+    @property
+    def counts_sum(self) -> bool:
+        """Whether the server's ledger counts the noise of several hospitals together, which is in their sum alone."""
+        return self.unit == "hospital" and self.min_honest > 1
 
     def released(self) -> Charge:
         """Return the cost of one round for those who see released models alone: the noise of min_honest hospitals."""

@@ -22,6 +22,8 @@ from study_protocol.study.limits import LevelName
 # Stands where a run's name does. No run has a name with a slash.
 LIMIT = "/limit"
 _VERSION = 1
+# Of an ε that rises with what comes off δ for it: two or three are enough, or there is none.
+_TRIES = 32
 
 
 def limit_of(epsilon: float, delta: float, level: LevelName, rule: LimitRule, order: float | None) -> OwnLimit:
@@ -96,18 +98,31 @@ def charge_of(level: LevelName, noise_multiplier: float, sampling_rate: float = 
 def epsilon_of(steps: Mapping[Charge, int], limit: OwnLimit, delta: float | None = None) -> float:
     """Return ε of the steps by the limit's rule, at `delta` or the limit's. Rounded up, ∞ if no ε can be shown.
 
-    What discrete noise and its sampler may add comes off δ first, as of the limit's ε (`release_slack`).
+    What discrete noise and its sampler may add comes off δ first, as of the limit's ε, or of a larger one
+    (`release_slack`).
     """
     if not steps:
         return 0.0
     target = limit.delta if delta is None else check_delta(delta)
-    spendable = target - _slack(limit, limit.epsilon, steps)
-    if not spendable > 0:
-        return math.inf
-    if limit.rule == "gaussian":
-        squares = squares_of(steps, limit)
-        return epsilon_of_squares(squares, spendable) if math.isfinite(squares) else math.inf
-    return _account(steps, replace(limit, delta=spendable)).epsilon()
+    largest = limit.epsilon
+    for _ in range(_TRIES):
+        spendable = target - _slack(limit, largest, steps)
+        if not spendable > 0:
+            return math.inf
+        epsilon = _epsilon_at(steps, limit, spendable)
+        # What came off is enough for every ε up to the one that it was computed for.
+        if epsilon <= largest or math.isinf(epsilon):
+            return epsilon
+        largest = epsilon * (1 + 2.0**-20)
+    return math.inf
+
+
+def _epsilon_at(steps: Mapping[Charge, int], limit: OwnLimit, spendable: float) -> float:
+    """Return ε of continuous noise at a δ."""
+    if limit.rule == "renyi":
+        return _account(steps, replace(limit, delta=spendable)).epsilon()
+    squares = squares_of(steps, limit)
+    return epsilon_of_squares(squares, spendable) if math.isfinite(squares) else math.inf
 
 
 def delta_of(steps: Mapping[Charge, int], limit: OwnLimit, epsilon: float) -> float:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from client_sdk.errors import ConfigurationError, OwnBudgetExceeded
-from wardround.flower.framework import FlowerStrategy
-from wardround.flower.round_terms import LEDGER_HEAD, RUN, RoundTerms
+from wardround.flower.framework import FlowerStrategy, give_mean
+from wardround.flower.round_terms import LEDGER_HEAD, RUN, RoundTerms, checked_run
 from wardround.flower.run_ledger import RunLedger, RunReservation
 
 logger = logging.getLogger("wardround.flower")
@@ -22,6 +22,8 @@ class KeptRounds:
 
     Args:
         strategy: averages updates with equal weights. It and the other parts of Flower see the noised updates alone.
+            With min_honest above 1 it is given their mean in place of each, because the noise that is counted is in the
+            sum alone: a median of updates would have less.
         ledger: of the population, at level client for terms with unit hospital, and instance with unit patient.
         terms: of every round. The hospitals' HospitalMod keeps them.
         run: name of the run in the ledger. None: a new one.
@@ -39,8 +41,9 @@ class KeptRounds:
                 f"with level {terms.released().level}"
             )
         self.strategy, self.ledger, self.terms = strategy, ledger, terms
-        self.run = run or f"flower-{uuid.uuid4().hex[:12]}"
+        self.run = checked_run(run or f"flower-{uuid.uuid4().hex[:12]}")
         self._reservation: RunReservation | None = None
+        self._sent: Mapping[str, Any] = {}
 
     def start(self, *arguments: Any, **named: Any) -> Any:
         """Run the strategy as its own `start` does, by the rounds of this one.
@@ -60,7 +63,7 @@ class KeptRounds:
     def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Iterable[Any]:
         """Charge the round, and return its messages, or none if the limit would be passed."""
         # A round before it that failed stays charged.
-        self._reservation = None
+        self._reservation, self._sent = None, arrays
         head = ":".join(map(str, self.ledger.head()))
         for name, value in {**self.terms.to_config(), RUN: self.run, LEDGER_HEAD: head}.items():
             config[name] = value
@@ -87,6 +90,9 @@ class KeptRounds:
                 "round %s has %s updates, where %s with equal weights are needed: no model is made of it",
                 *(server_round, len(answers), self.terms.min_honest),
             )
+            return None, None
+        if self.terms.counts_sum and not give_mean(answers, self._sent):
+            logger.warning("round %s has other arrays than were sent: no model is made of it", server_round)
             return None, None
         # From here on the sum may be seen.
         averaged = self.strategy.aggregate_train(server_round, answers)

@@ -20,6 +20,8 @@ Arrays = Mapping[str, NDArray[np.floating]]
 Real = NDArray[np.float64]
 # The grid is this much finer than the noise (`accounting.mechanisms.gaussian_squares` counts on it).
 _GRID_BITS = 22
+# Numbers of so many grid steps, 256 of them: their sum has less than 53 bits.
+_EXACT_BITS = 44
 # Covers the float64 roundings of a norm, and of what it multiplies.
 _NORM_UP, _UP = 1 + 2.0**-30, 1 + 2.0**-50
 
@@ -70,23 +72,32 @@ def clipped(update: Real, clip_norm: float) -> Real:
     return direction * min(largest, clip_norm / norm)
 
 
+def fits_grid(before: Arrays, noise: UpdateNoise) -> bool:
+    """Return whether the arrays, rounded to the noise's grid, add up without an error over 256 hospitals."""
+    return bool((np.abs(_flat(before)) <= noise.spacing * 2.0**_EXACT_BITS).all())
+
+
 def noised_arrays(
-    before: Arrays, after: Arrays, noise: UpdateNoise, source: RandomSource
+    before: Arrays, after: Arrays, noise: UpdateNoise, source: RandomSource, *, on_grid: bool = False
 ) -> dict[str, NDArray[np.floating]]:
     """Return the arrays of `before` plus the clipped and noised update, in their own shapes and types.
 
     Args:
         before: the received arrays, which are public.
         after: the trained arrays, with the same names and shapes.
+        on_grid: float64 on the noise's grid. Sums of several hospitals are then exact, so that they depend on the sum
+            of updates and noises alone. Rounded to another type, each would show a little of its own update.
     """
     # One clip for all arrays together: the norm of the whole update is what one hospital changes.
     update = _flat(after) - _flat(before)
-    moved = _flat(before) + noise.add_to(update, source)
+    start_at = np.rint(_flat(before) / noise.spacing) * noise.spacing if on_grid else _flat(before)
+    moved = start_at + noise.add_to(update, source)
     arrays, start = dict[str, NDArray[np.floating]](), 0
     for name, values in before.items():
         # A number beyond the type becomes its infinity: post-processing.
         with np.errstate(over="ignore"):
-            arrays[name] = moved[start : start + values.size].reshape(values.shape).astype(values.dtype)
+            kind = np.float64 if on_grid else values.dtype
+            arrays[name] = moved[start : start + values.size].reshape(values.shape).astype(kind)
         start += values.size
     return arrays
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from client_sdk.errors import ConfigurationError
 from client_sdk.released import ReleasedModel, load_model
 from client_sdk.released.curves import Curve, accumulated, curves_of, step_deviation
 from client_sdk.released.curves_svg import to_svg
+from client_sdk.released.interpret import to_interpret
 from client_sdk.released.model import model_of
 from private_learning.records import Table
 from private_learning.tasks import load
@@ -132,19 +135,33 @@ def test_noise_of_all_rounds_adds_up_in_the_mean_of_models(averaging: Averaging 
     assert accumulated(shares) == pytest.approx(float(np.linalg.norm(taken)), rel=1e-12)
 
 
-@pytest.mark.parametrize("scheme", ["parallel", "sequential", "client"])
+@pytest.mark.parametrize("scheme", ["parallel", "sequential", "client", "client-distributed"])
 def test_the_noise_of_a_step_is_that_of_all_hospitals(scheme: str) -> None:
     chosen = settings(scheme)
     privacy = chosen.privacy
-    one = privacy.noise_multiplier * privacy.clip_norm
-    expected = (
-        one / privacy.expected_clients
-        if scheme == "client"
-        else math.hypot(*[one] * round(privacy.expected_clients))
-        / privacy.expected_clients
-        / privacy.expected_batch_size
-    )
-    assert step_deviation(chosen) == pytest.approx(expected)
+    clients, one = privacy.expected_clients, privacy.noise_multiplier * privacy.clip_norm
+    if scheme.startswith("client"):
+        # Each of all hospitals adds a share, of which the fewest honest survivors are one whole noise.
+        expected = one / clients * math.sqrt(clients / privacy.honest_adders if privacy.rules.divides_noise else 1)
+        assert not privacy.rules.divides_noise or privacy.honest_adders < clients
+    else:
+        expected = math.hypot(*[one] * round(clients)) / clients / privacy.expected_batch_size
+    # A whole update's noise covers the rounding to its grid, 2^-14 of the clip norm.
+    assert expected * (1 - 1e-12) <= step_deviation(chosen, 100) <= expected * (1 + 1e-4)
+
+
+def test_an_adapted_model_has_curves_and_no_bands() -> None:
+    chosen = settings(training={"task": TASK, "task_parameters": dict(TABLE)})
+    said = {"adapted_from": "0" * 64, "adapted": "intercept"}
+    model = released(chosen, dict(TABLE), 2)
+    assert model.metadata is not None
+    adapted = replace(model, metadata=model.metadata.model_copy(update=said))
+    found = curves_of(adapted)
+    assert "without noise: it stays there." in to_svg(found)
+    assert json.loads(to_interpret(found))["ebm"]["implementation_params"] == {"adapted": "intercept"}
+    assert "Adapted" not in to_svg(curves_of(model))
+    with pytest.raises(ConfigurationError, match="a hospital adapted this model"):
+        curves_of(adapted, chosen)
 
 
 @pytest.mark.slow

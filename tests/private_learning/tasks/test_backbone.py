@@ -88,3 +88,10 @@ def test_tensors_go_to_their_names_and_what_is_trained_may_be_absent() -> None:
         place(model, tensors, begun=head, head=())
     with pytest.raises(ConfigurationError, match=r"no tensor '0\.bias' and lacks 3 more"):
         place(model, {"0.weight": weight, "1.weight": torch.ones(3)}, begun=(), head=())
+
+
+def test_a_model_that_a_hospital_adapted_is_no_public_backbone() -> None:
+    weights = {"weight": torch.ones(2)}
+    assert list(tensors_in(save(weights, {"study": "sepsis"}))) == ["weight"]
+    with pytest.raises(ConfigurationError, match="adapted to a hospital's own patients"):
+        tensors_in(save(weights, {"adapted_from": "0" * 64, "adapted": "intercept"}))

@@ -96,6 +96,18 @@ def test_proximal_steps_on_a_quadratic_are_its_closed_form() -> None:
     torch.testing.assert_close(model.weight.detach(), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("scheme", ["client", "client-distributed"])
+def test_a_whole_update_with_a_proximal_term_is_clipped_to_the_same_norm(scheme: str) -> None:
+    """The term is in steps on gradients without noise there. The clip comes after all of them, and bounds the same."""
+    free, drawn = (
+        update(settings(scheme, training=FEDAVG | more, clip_norm=0.02, noise_multiplier=SILENT, max_steps=8))
+        for more in ({}, {"proximal": 2.0})
+    )
+    for found in (free, drawn):
+        assert np.linalg.norm(found) == pytest.approx(0.02, rel=1e-3)
+    assert np.linalg.norm(free - drawn) > 1e-4
+
+
 def test_a_proximal_term_of_zero_is_none_to_the_last_bit() -> None:
     noised = settings(training=FEDAVG | {"proximal": 0.0}, max_steps=8)
     without = settings(training=FEDAVG, max_steps=8)

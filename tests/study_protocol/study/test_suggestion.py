@@ -119,3 +119,5 @@ def test_curves_are_offered_by_public_numbers_alone() -> None:
     assert not offers_curves(replace(numbers, ranges=0.4), 7e-4)
     assert not offers_curves(replace(numbers, classes=3), 7e-4)
     assert not offers_curves(replace(numbers, patients=700), 7e-4)
+    assert offers_curves(replace(numbers, commonest=0.76), 7e-4)
+    assert not offers_curves(replace(numbers, commonest=0.93), 7e-4)

@@ -17,9 +17,11 @@ from tests.factories import flower_messages
 from tests.factories.flower_messages import Message, request, trained
 from wardround.flower.mod import HospitalMod
 from wardround.flower.round_terms import LEDGER_HEAD, RUN, PatientTraining, RoundTerms
+from wardround.flower.update_noise import UpdateNoise
 
 SIZE = 400
 TERMS = RoundTerms(noise_multiplier=4.0, clip_norm=1.0)
+HEAD = "3:" + "ab" * 32
 WEIGHTS = np.linspace(-1, 1, SIZE).astype(np.float32)
 STEP = np.full(SIZE, 2.0, np.float32)
 
@@ -30,7 +32,7 @@ def _flower(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asked(terms: RoundTerms = TERMS, kind: str = "train", **more: Any) -> Message:
-    return request(WEIGHTS, {**terms.to_config(), RUN: "run-1", LEDGER_HEAD: "3:abc", "lr": 0.1, **more}, kind)
+    return request(WEIGHTS, {**terms.to_config(), RUN: "run-1", LEDGER_HEAD: HEAD, "lr": 0.1, **more}, kind)
 
 
 def modifier(home: Path, **more: Any) -> HospitalMod:
@@ -73,7 +75,7 @@ def test_the_hospital_pays_before_the_app_trains_and_notes_what_leaves(tmp_path:
     with HospitalLedger.open(ledger_path(tmp_path, "records"), read_only=True) as ledger:
         assert ledger.charges() == [Charge("client", 4.0, 1.0, 1)] * 2
         assert [d.study for d in ledger.departures()] == ["flower:run-1"] * 2
-        assert ledger.own_round("flower:run-1", 1).reported == {"server_ledger": "3:abc"}
+        assert ledger.own_round("flower:run-1", 1).reported == {"server_ledger": HEAD}
 
 
 def test_an_app_that_fails_tells_nothing_of_its_error_and_stays_charged(tmp_path: Path) -> None:
@@ -190,3 +192,42 @@ def test_one_program_may_serve_several_simulated_hospitals(tmp_path: Path) -> No
     for name in ("bay", "cape"):
         homes(asked(), name, trained(STEP))
         assert len(entries(tmp_path / name)) == 2
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{RUN: "\x1b[2J"}, {RUN: "a" * 101}, {RUN: ""}, {RUN: "a/b"}, {LEDGER_HEAD: "x" * 10**6}, {LEDGER_HEAD: "3:ab"}],
+)
+def test_a_servers_words_that_are_no_name_and_no_head_reach_no_ledger(tmp_path: Path, told: dict[str, str]) -> None:
+    answer = modifier(tmp_path)(asked(**told), None, trained(STEP))
+    assert answer.error.reason == "refused: ConfigurationError"
+    assert not ledger_path(tmp_path, "records").exists()
+
+
+@pytest.mark.parametrize("entry", [{"clip_norm": 1e308}, {"clip_norm": 5e-324}, {"noise_multiplier": 1e300}])
+def test_terms_without_a_grid_are_refused_before_the_charge(tmp_path: Path, entry: dict[str, float]) -> None:
+    config: dict[str, Any] = {f"wardround-{name}": value for name, value in entry.items()}
+    answer: Any = modifier(tmp_path)(asked(**config), None, trained(STEP))
+    assert answer.error.reason == "refused: ConfigurationError"
+    assert not ledger_path(tmp_path, "records").exists()
+
+
+def test_an_update_beyond_a_small_type_leaves_as_noise_alone(tmp_path: Path) -> None:
+    def far(message: Any, context: Any) -> Any:
+        return trained(np.full(SIZE, 1e6))(message, context)
+
+    answer = modifier(tmp_path)(request(WEIGHTS.astype(np.float16), TERMS.to_config()), None, far)
+    received = answer.content["arrays"]["w"].numpy()
+    assert received.dtype == np.float16
+    assert np.isfinite(received).all()
+
+
+def test_noise_that_is_counted_together_leaves_on_one_grid(tmp_path: Path) -> None:
+    terms = TERMS.model_copy(update={"min_honest": 2})
+    answer = modifier(tmp_path)(asked(terms), None, trained(STEP))
+    received = answer.content["arrays"]["w"].numpy()
+    assert received.dtype == np.float64
+    units = received / UpdateNoise.calibrated(1.0, SIZE, 4.0).spacing
+    np.testing.assert_array_equal(units, np.rint(units))
+    huge = request(np.full(SIZE, 1e30, np.float32), terms.to_config())
+    assert modifier(tmp_path)(huge, None, trained(STEP)).error.reason == "refused: ConfigurationError"

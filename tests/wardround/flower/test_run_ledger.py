@@ -219,3 +219,14 @@ def test_a_charge_of_another_level_or_without_a_run_is_refused(tmp_path: Path) -
         for charge, run in ((Charge("instance", 8.0, 1.0, 1), "run"), (ROUND, ""), (ROUND, "/limit")):
             with pytest.raises(ConfigurationError, match="level client"):
                 ledger.reserve(charge, run)
+
+
+def test_epsilon_at_a_smaller_delta_keeps_what_discrete_noise_adds_at_that_epsilon(tmp_path: Path) -> None:
+    # e^27 times the error of a release is far above 1e-12, and e^20 times it is below.
+    ledger = RunLedger(tmp_path / "runs.db", epsilon=20.0, delta=1e-5)
+    ledger.charge(noise_multiplier=0.3)
+    assert 15 < ledger.epsilon() < 20
+    for delta in (1e-5, 1e-8, 1e-11, 1e-12):
+        epsilon = ledger.epsilon(delta)
+        assert math.isinf(epsilon) or ledger.delta(epsilon) <= delta * (1 + 1e-6)
+    assert math.isinf(ledger.epsilon(1e-12))

@@ -138,3 +138,36 @@ def test_names_of_the_strategy_are_still_there(tmp_path: Path) -> None:
         _ = kept.no_such_name
     with pytest.raises(AttributeError):
         _ = KeptRounds.__getattr__(SimpleNamespace(), "strategy")  # type: ignore[arg-type]
+
+
+def test_a_strategy_sees_only_the_mean_where_noise_is_counted_together(tmp_path: Path) -> None:
+    seen = list[Any]()
+
+    class Median(MeanStrategy):
+        def aggregate_train(self, server_round: int, replies: Any) -> tuple[Any, Any]:
+            seen.extend(reply.content["arrays"]["w"].numpy() for reply in replies)
+            return super().aggregate_train(server_round, replies)
+
+    steps = iter([0.0, 1.0, 5.0])
+    terms = TERMS.model_copy(update={"min_honest": NODES})
+    kept = KeptRounds(Median(NODES), ledger_in(tmp_path), terms)
+    kept.start(lambda message: trained(np.full(20, next(steps)))(message, None), ZEROS, num_rounds=1)
+    np.testing.assert_array_equal(seen, np.full((NODES, 20), 2.0))
+
+
+def test_other_arrays_than_were_sent_make_no_model_where_noise_is_counted_together(tmp_path: Path) -> None:
+    inner, terms = MeanStrategy(NODES), TERMS.model_copy(update={"min_honest": NODES})
+    kept = KeptRounds(inner, ledger_in(tmp_path), terms)
+
+    def grid(message: Message) -> Message:
+        reply = answer(message)
+        reply.content["arrays"]["more"] = Array(np.zeros(2))
+        return reply
+
+    kept.start(grid, ZEROS, num_rounds=1)
+    assert inner.averaged == 0
+
+
+def test_a_run_has_a_name_that_hospitals_take(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="a run's name"):
+        KeptRounds(MeanStrategy(NODES), ledger_in(tmp_path), TERMS, run="a run")

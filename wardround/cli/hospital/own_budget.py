@@ -76,7 +76,7 @@ def _show_own_budget(
     if not limits and patients is None:
         say(
             f"{dataset}: {charge_count} charges, and no local limit to compare them with. "
-            "[limits.instance] in the site policy sets one"
+            "[limits.instance] in the site policy sets one for patients, and [limits.client] for whole updates"
         )
         return
     rows = [[r["level"], r["definition"], number(r["spent"]), number(r["epsilon"]), f"{r['delta']:g}"] for r in limits]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from private_learning.records import Records
     from private_learning.tasks.backbone_file import BackboneFile
     from private_learning.tasks.segmentation import Segmentation
+    from study_protocol.study.settings import StudySettings
 
 _OWN_RECORDS = (
     "note: these numbers are computed from the records in the file. They reveal information about its patients, and no "
@@ -193,29 +194,53 @@ def export(
         _warn_of_adapted(released)
         options = FormatOptions(separator, encoding, decimal, dates)
         examples = None if data is None else released.inputs(_new_records(data, None, options))
+        mode = _mode_of(released)
         for path, make in ((onnx, to_onnx), (torch, to_torch)):
             if path is not None:
-                _written(path, make(released, examples))
-        _write_curves(released, curves, interpret, settings)
+                _written(path, make(released, examples), mode)
+        _write_curves(released, (curves, interpret), settings, mode)
 
 
-def _write_curves(model: ReleasedModel, picture: Path | None, interpret: Path | None, settings: Path | None) -> None:
-    if picture is None and interpret is None:
+def _mode_of(model: ReleasedModel) -> int:
+    """Return who may read what is made of a model: its owner alone if it is fitted to patients without noise."""
+    return 0o666 if model.metadata is None or model.metadata.adapted_from is None else 0o600
+
+
+def _write_curves(
+    model: ReleasedModel, paths: tuple[Path | None, Path | None], settings: Path | None, mode: int
+) -> None:
+    if paths == (None, None):
         return
     from client_sdk.released.curves import curves_of
     from client_sdk.released.curves_svg import to_svg
     from client_sdk.released.interpret import to_interpret
-    from wardround.cli.shared.settings_file import read_settings
 
-    curves = curves_of(model, None if settings is None else read_settings(settings))
-    for path, make in ((picture, to_svg), (interpret, to_interpret)):
+    curves = curves_of(model, None if settings is None else _settings_of(model, settings))
+    for path, make in zip(paths, (to_svg, to_interpret), strict=True):
         if path is not None:
-            write_durably(path, make(curves).encode(), mode=0o666)
+            write_durably(path, make(curves).encode(), mode=mode)
             say(f"{path}: {len(curves.curves)} curves")
 
 
-def _written(path: Path, exported: Exported) -> None:
-    write_durably(path, exported.data, mode=0o666)
+def _settings_of(model: ReleasedModel, path: Path) -> StudySettings:
+    """Return the settings in a file as the model's study has them: `study create` fills in what they leave out.
+
+    Those of another study are returned as they are.
+    """
+    from study_protocol.study.slots import with_slots
+    from wardround.cli.lead.enforcement import for_creation
+    from wardround.cli.shared.settings_file import read_settings
+
+    written = read_settings(path)
+    filled = cast("StudySettings", with_slots(written))
+    frozen = for_creation(filled)[0]
+    beyond = frozen.model_copy(update={"beyond_bounds": True})
+    stated = None if model.metadata is None else model.metadata.settings_sha256
+    return next((each for each in (written, filled, frozen, beyond) if each.digest() == stated), written)
+
+
+def _written(path: Path, exported: Exported, mode: int) -> None:
+    write_durably(path, exported.data, mode=mode)
     say(
         f"{path}: {len(exported.data)} bytes. Its predictions differ by at most {exported.difference:.1g} from those "
         "of the model"

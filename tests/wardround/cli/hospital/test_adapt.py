@@ -59,6 +59,10 @@ def test_the_adapted_model_is_written_for_its_owner_alone_and_read_by_the_other_
         assert again.exit_code == 0, again.output
         assert "must not leave the hospital" in again.stderr
     assert "must not leave" not in wardround("predict", model, "--data", data).stderr
+    program = model.with_name("adapted.pt2")
+    assert "must not leave" in wardround("export", output, "--torch", program).stderr
+    if sys.platform != "win32":
+        assert program.stat().st_mode & 0o777 == 0o600
 
 
 def test_without_an_output_both_are_only_compared(model: Path) -> None:

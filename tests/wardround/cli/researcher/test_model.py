@@ -7,13 +7,17 @@ import hashlib
 import json
 import shlex
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pandas
 import pytest
 
 from client_sdk.released import load_model
+from private_learning.tasks import load
 from study_protocol.study.model_file import ModelMetadata
+from study_protocol.study.settings import StudySettings
+from study_protocol.study.slots import with_slots
 from study_protocol.wire.tensor_files import encode_model
 from study_protocol.wire.tensors import metadata_in
 from tests.factories.commands import Run, finished, write_records, write_settings
@@ -140,6 +144,19 @@ def test_a_posterior_s_intervals_stand_beside_the_predictions(run: Run, model: s
     assert all(row["probability_1_low"] < row["probability_1"] < row["probability_1_high"] for row in found)
     assert "has no posterior" in run("predict", model, "--data", data, "--interval", "0.9", code=1).stderr
     assert "between 0 and 1" in run("predict", str(bayesian), "--data", data, "--interval", "90", code=1).stderr
+
+
+def test_bands_are_drawn_by_the_file_that_a_study_was_created_from(run: Run, tmp_path: Path) -> None:
+    written = settings(training={"task": "additive", "task_parameters": dict(TASKS["additive"])})
+    frozen = with_slots(written)
+    assert frozen.digest() != written.digest()
+    task = load("additive", TASKS["additive"])
+    header = ModelMetadata.of("sepsis", cast(StudySettings, frozen), 3).header()
+    model, stated = tmp_path / "m.safetensors", tmp_path / "study.toml"
+    model.write_bytes(encode_model(task.initial_weights(np.random.default_rng(0)), header))
+    stated.write_text(study_text(written.as_json()))
+    run("export", str(model), "--curves", str(tmp_path / "c.svg"), "--settings", str(stated))
+    assert "noise alone" in (tmp_path / "c.svg").read_text()
 
 
 def test_curves_are_drawn_and_written_for_interpret(run: Run, model: str, tmp_path: Path) -> None:
