@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Iterable, Iterator
 from itertools import product
 
@@ -13,6 +14,7 @@ from accounting.errors import AccountingError
 from accounting.plan.limits import FirstRoundOverspends, PlanError, WholePlanOverspends
 from accounting.plan.schedule import first_attempts
 from accounting.plan.statistics import AnyPlan
+from accounting.values import rounded_up
 from server.db import rows
 from server.db.ledger_store import lock_account, open_account, require_unchanged
 from server.db.row_checks import WRONG_VALUE, RowBroken
@@ -299,7 +301,7 @@ def _feasible_plan(request: StudyCreate) -> AnyPlan:
 
 
 def _require_windows(settings: AnySettings, budget: Budget) -> None:
-    """Check that all windows of later patients fit, with every scheduled evaluation. Raises PlanError: they do not."""
+    """Check that all windows of later patients fit, with every scheduled evaluation. Raises Rejected: they do not."""
     if (monitoring := settings.monitoring) is None:
         return
     cost, costs = monitoring.cost(), [monitoring.cost()] * (monitoring.windows - 1)
@@ -307,12 +309,16 @@ def _require_windows(settings: AnySettings, budget: Budget) -> None:
         plan = settings.evaluation.plan()
         costs += [] if plan.cost is None else [plan.cost] * plan.due_by(settings.rounds)
     supposed = budget.supposing(costs)
-    if not supposed.authorise_query(cost).is_allowed:
-        raise PlanError(
-            "monitoring",
-            f"the {monitoring.windows} windows could together pass a limit of the study: raise "
-            "question.noise_multiplier, or ask for fewer windows",
-        )
+    if supposed.authorise_query(cost).is_allowed:
+        return
+    # Of all windows together. Scheduled evaluations would be scaled with them.
+    min_noise = None if settings.evaluation is not None else min_noise_multiplier(budget, cost, costs)
+    fits = "" if min_noise is None else f" to {rounded_up(min_noise * math.sqrt(monitoring.windows), 3):g}"
+    raise Rejected(
+        "whole-plan-overspends",
+        f"monitoring: the {monitoring.windows} windows could together pass a limit of the study: raise "
+        f"question.noise_multiplier{fits}, or ask for fewer windows",
+    )
 
 
 def _require_synthesis(settings: AnySettings, budget: Budget) -> None:
