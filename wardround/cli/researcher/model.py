@@ -184,6 +184,8 @@ def export(
     with plain_errors():
         if (onnx, torch, curves, interpret) == (None,) * 4:
             raise typer.BadParameter("give --onnx FILE, --torch, --curves or --interpret")
+        if curves is not None and curves.suffix.lower() != ".svg":
+            raise typer.BadParameter("the picture is SVG: name a file that ends with .svg", param_hint="--curves")
         for path in (onnx, torch, curves, interpret):
             require_writable(path)
         from client_sdk.released import load_model
