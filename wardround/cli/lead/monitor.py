@@ -138,8 +138,8 @@ def notes_of(study: str, queries: Mapping[int, Query], windows: Windows, *, is_m
     if is_mean and models:
         names = " and ".join(map(str, models))
         notes.append(
-            f"These figures are of model {names} alone. The study's result is a mean of models, which may be calibrated "
-            f"otherwise. `wardround study model {study} --round {models[-1]}` writes the model that is watched"
+            f"These figures are of model {names} alone. The study's result is a mean of models, which may be "
+            f"calibrated otherwise. `wardround study model {study} --round {models[-1]}` writes the watched model"
         )
     return notes
 
