@@ -134,7 +134,7 @@ def notes_of(study: str, queries: Mapping[int, Query], windows: Windows, *, is_m
     from study_protocol.queries.evaluation.calibration import NOTES
 
     models = sorted({query.document.question.model_number or 0 for query in queries.values()})
-    notes = list(NOTES) if windows else []
+    notes: list[str] = list(NOTES) if windows else []
     if is_mean and models:
         names = " and ".join(map(str, models))
         notes.append(

@@ -89,7 +89,7 @@ def test_the_refusal_names_the_least_noise_with_which_all_windows_fit(coordinato
     def section(noise_multiplier: float) -> dict[str, Any]:
         return SECTION | {"question": QUESTION | {"noise_multiplier": noise_multiplier}}
 
-    tight = {"limits": limits(FOUR * 0.6)}
+    tight: dict[str, Any] = {"limits": limits(FOUR * 0.6)}
     with pytest.raises(Rejected, match="ask for fewer windows") as rejected:
         opened(coordinator, **tight)
     named = re.search(r"raise question\.noise_multiplier to ([\d.]+),", str(rejected.value))
