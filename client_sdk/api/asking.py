@@ -47,6 +47,7 @@ def asking(
 
     document = yield from _document(study, question, spoken)
     query: Query = yield calls.ask_query(study, document)
+    document = _with_members(document, query)
     coordinator_key = ""
     while True:
         query = yield from _until_ended(study, query, on_state, remaining_seconds, wait=wait)
@@ -84,6 +85,18 @@ def _until_ended(
         pause = min(LONGEST_LOOK_SECONDS, pause * 1.5)
         query = yield calls.query(study, query.number)
     return query
+
+
+def _with_members(document: QueryDocument, query: Query) -> QueryDocument:
+    """Return the document with the members whom the coordinator filled in where it left them open.
+
+    They are part of the digest that the answer is verified with.
+    """
+    try:
+        return document.of_hospitals(query.document.question.hospitals_asked)
+    except ValueError:
+        # No such question exists. Its answer is not believed.
+        return document
 
 
 def _document(study: str, question: AnyQuestion, spoken: Callable[[], Spoken]) -> Generator[Step, Any, QueryDocument]:

@@ -13,8 +13,8 @@ from client_sdk.released.curves import LEVEL, Curve, Curves
 
 _WIDTH, _HEIGHT, _ACROSS = 320, 220, 3
 _LEFT, _TOP, _RIGHT, _BOTTOM = 44, 34, 12, 34
-# Names of categories under a panel, at most, and letters of each.
-_MAX_NAMES, _LETTERS = 8, 10
+# Names of categories under a panel, at most, and the width of a letter.
+_MAX_NAMES, _LETTER_WIDTH = 8, 6.5
 
 
 def to_svg(curves: Curves) -> str:
@@ -66,9 +66,17 @@ def _panel(curve: Curve, scale: tuple[float, float]) -> str:
             )
         parts.append(
             f'<line x1="{first:.1f}" x2="{last:.1f}" y1="{up(value):.1f}" y2="{up(value):.1f}" stroke="#08519c" '
-            'stroke-width="2"/>'
+            f'stroke-width="2">{_tip(curve, at, value)}</line>'
         )
     return "".join([*parts, *_labels(curve, across)])
+
+
+def _tip(curve: Curve, at: int, value: float) -> str:
+    """Return what a pointer on this step shows. It names a category whole, also where its label is cut or left out."""
+    ends = (
+        curve.categories[at] if curve.categories else " to ".join(_number(curve, end) for end in curve.edges[at:][:2])
+    )
+    return f"<title>{escape(ends)}: {value:+.2f}</title>"
 
 
 def _upward(scale: tuple[float, float]) -> Callable[[float], float]:
@@ -85,7 +93,9 @@ def _labels(curve: Curve, across: NDArray[np.float64]) -> list[str]:
     base = _HEIGHT - _BOTTOM + 14
     missing = [] if curve.missing is None else [f"missing: {curve.missing:+.2f}"]
     if curve.categories:
-        names = [name[:_LETTERS] for name in curve.categories] if len(curve.categories) <= _MAX_NAMES else []
+        # Every second name stands lower, so that a name has the room of two.
+        room = int(2 * (across[1] - across[0]) / _LETTER_WIDTH)
+        names = [_cut(name, room) for name in curve.categories] if len(curve.categories) <= _MAX_NAMES else []
         middles = (across[1:] + across[:-1]) / 2
         texts = [
             (float(at), base + 10 * (place % 2), name)
@@ -96,6 +106,10 @@ def _labels(curve: Curve, across: NDArray[np.float64]) -> list[str]:
         texts = [(float(across[at]), float(base), _number(curve, curve.edges[at])) for at in (0, bins // 2, bins)]
     texts += [(_WIDTH - _RIGHT - 40.0, 20.0, text) for text in missing]
     return [f'<text x="{x:.1f}" y="{y}" text-anchor="middle">{escape(text)}</text>' for x, y, text in texts]
+
+
+def _cut(name: str, letters: int) -> str:
+    return name if len(name) <= letters else name[: letters - 1] + "…"
 
 
 def _number(curve: Curve, value: float) -> str:

@@ -53,7 +53,10 @@ def _is_classical(limit: LimitStatement) -> bool:
 
 
 def _epsilon(limit: LimitStatement) -> float | None:
-    return None if limit.spent is None else (limit.spent + (limit.reserved or 0.0)) * _UP
+    if limit.spent is None or not limit.reserved:
+        # As certificates state it: not 3.001 for 3.
+        return limit.spent
+    return (limit.spent + limit.reserved) * _UP
 
 
 def _of_patient(limit: LimitStatement) -> PatientBound:

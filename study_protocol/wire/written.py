@@ -24,6 +24,7 @@ _TOML = tuple(
         (r"=\s*(?:True|False|TRUE|FALSE|yes|no|Yes|No)\b", "true and false are written so, in small letters"),
         (r"=\s*(?:None|null|NULL|nil|none)\b", "TOML has no null: leave the entry out"),
         (r"=\s*[+-]?\d+,\d+\s*(?:#.*)?$", "a number has a decimal point, no comma"),
+        (r"=\s*\d{1,4}[-./]\d{1,2}[-./]\d{1,4}\b", "a date is written 2026-12-31, with a day that the month has"),
         (r"=\s*[+-]?\.\d|=\s*[+-]?\d+\.\s*(?:#.*)?$", "a number has a digit before and after its decimal point"),
         (r"=\s*(?:#.*)?$", "no value stands after the ="),
         (

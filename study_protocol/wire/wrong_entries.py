@@ -111,6 +111,8 @@ def _description(kind: str, context: Mapping[str, Any]) -> str:
         return "is missing"
     if "actual_length" not in context:
         return ""
+    if context["field_type"] == "Value" and context.get("min_length") == 1:
+        return "must not be empty"
     word, number = ("most", context["max_length"]) if "max_length" in context else ("least", context["min_length"])
     return f"must have at {word} {number} entr{'y' if number == 1 else 'ies'}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Iterable, Iterator
 from itertools import product
 
@@ -13,6 +14,7 @@ from accounting.errors import AccountingError
 from accounting.plan.limits import FirstRoundOverspends, PlanError, WholePlanOverspends
 from accounting.plan.schedule import first_attempts
 from accounting.plan.statistics import AnyPlan
+from accounting.values import rounded_up
 from server.db import rows
 from server.db.ledger_store import lock_account, open_account, require_unchanged
 from server.db.row_checks import WRONG_VALUE, RowBroken
@@ -284,7 +286,7 @@ def _feasible_plan(request: StudyCreate) -> AnyPlan:
             raise Rejected("beyond-bounds", f"{'; '.join(beyond)}: say --i-know if this is wanted. Hospitals see it")
         with naming_settings():
             Budget.open(plan)
-        require_windows(request.settings, Budget(plan))
+        _require_windows(request.settings, Budget(plan))
         _require_synthesis(request.settings, Budget(plan))
     except FirstRoundOverspends as error:
         fitting = {"noise_one_round": error.noise_one_round, "noise_max_steps": error.noise_max_steps}
@@ -297,6 +299,27 @@ def _feasible_plan(request: StudyCreate) -> AnyPlan:
     except AccountingError as error:
         raise Rejected("invalid-request", f"no budget can be kept for these settings: {error}") from error
     return plan
+
+
+def _require_windows(settings: AnySettings, budget: Budget) -> None:
+    """Check that all windows of later patients fit. Raises Rejected: they do not. The text names noise that would."""
+    try:
+        require_windows(settings, budget)
+    except PlanError as error:
+        raise Rejected("whole-plan-overspends", f"{error}{_noise_for_windows(settings, budget)}") from error
+
+
+def _noise_for_windows(settings: AnySettings, budget: Budget) -> str:
+    monitoring = settings.monitoring
+    # Scheduled evaluations would be scaled with the windows.
+    if monitoring is None or settings.evaluation is not None:
+        return ""
+    cost, others = monitoring.cost(), [monitoring.cost()] * (monitoring.windows - 1)
+    min_noise = min_noise_multiplier(budget, cost, others)
+    if min_noise is None:
+        return ""
+    # Of all windows together, as if they were one question.
+    return f". A noise_multiplier of {rounded_up(min_noise * math.sqrt(monitoring.windows), 3):g} would fit"
 
 
 def _require_synthesis(settings: AnySettings, budget: Budget) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from client_sdk.api.asking import asking
@@ -14,6 +15,7 @@ from client_sdk.api.questions import AnyQuestion
 from client_sdk.api.spoken import Spoken
 from client_sdk.api.transport import Call
 from client_sdk.errors import AnswerNotSigned, QueryFailed, QueryNotAnswered
+from study_protocol.queries.answer import NoisedSum
 from study_protocol.study.queries import Query, QueryDocument
 from study_protocol.versions import PROTOCOL, UNNUMBERED
 from tests.factories.questions import DOCUMENTS
@@ -26,6 +28,10 @@ NEW, OLD = Spoken("9.9", PROTOCOL, PROTOCOL), Spoken("9.9", PROTOCOL, UNNUMBERED
 AGES = DOCUMENTS["moments"] | {"noise_multiplier": 4.0}
 PLAIN = QueryDocument.model_validate_json(json.dumps({"question": AGES}))
 CENTRED = PLAIN.in_form_for(PROTOCOL)
+
+
+def kind_of(asked: QueryDocument) -> str:
+    return asked.question.kind
 
 
 class Walk:
@@ -138,6 +144,20 @@ def test_a_step_that_fails_says_why_and_one_of_another_question_is_not_believed(
     for other in (third, first, later_steps(regression(noise_multiplier=3.0))[1], ASKED):
         with pytest.raises(AnswerNotSigned, match="query 2 is no next step of the question"):
             Walk(*begun, answered(other, number=2, place=place(2, None)), question=first).run()
+
+
+@pytest.mark.parametrize("question", [document("count", by="hospital"), regression(by_hospital=True)], ids=kind_of)
+def test_members_whom_the_coordinator_filled_in_belong_to_the_question(question: QueryDocument) -> None:
+    filled = question.of_hospitals(("alpha", "beta"))
+    assert filled.digest() != question.digest()
+    sums = NoisedSum(np.zeros(filled.question.cells), 1.0, 1)
+    reply = answered(filled, answer=filled.question.answer(sums))
+    assert Walk(reply, STUDY, question=question).run().query.document == filled
+    # Named by the person, they are the question's own.
+    with pytest.raises(AnswerNotSigned, match="answers something else"):
+        Walk(reply, STUDY, question=question.of_hospitals(("alpha", "gamma"))).run()
+    with pytest.raises(AnswerNotSigned, match="answers something else"):
+        Walk(answered(ASKED), STUDY, question=question).run()
 
 
 def documents_sent(walk: Walk) -> list[QueryDocument]:

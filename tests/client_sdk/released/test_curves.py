@@ -14,7 +14,7 @@ import pytest
 
 from client_sdk.errors import ConfigurationError
 from client_sdk.released import ReleasedModel, load_model
-from client_sdk.released.curves import Curve, accumulated, curves_of, step_deviation
+from client_sdk.released.curves import Curve, Curves, accumulated, curves_of, step_deviation
 from client_sdk.released.curves_svg import to_svg
 from client_sdk.released.interpret import to_interpret
 from client_sdk.released.model import model_of
@@ -85,6 +85,25 @@ def test_the_picture_has_a_panel_for_each_column_and_no_markup_of_a_name(tmp_pat
     assert len(bands) == 32 + 3
     assert all(float(element.get("height", "-1")) > 0 for element in bands)
     assert any("95%" in text for text in texts)
+
+
+def test_a_long_category_is_cut_with_a_mark_and_named_whole_to_a_pointer() -> None:
+    short, names = (
+        ("planned", "urgent ward A", "urgent ward B"),
+        tuple(f"a ward with a long name, number {n}" for n in "12345678"),
+    )
+    drawn = [
+        Curve(str(place), (), categories, np.linspace(-1.0, 1.0, len(categories)), None, None)
+        for place, categories in enumerate((short, names, (*names, "one <more>")))
+    ]
+    root = ET.fromstring(to_svg(Curves(0.0, tuple(drawn), "sick", (0, 1))))
+    labels = [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert set(short) <= set(labels)
+    cut = [label for label in labels if label.endswith("…")]
+    assert len(cut) == len(names)
+    assert all(len(label) <= 2 * (320 - 44 - 12) / 8 / 6 for label in cut)
+    tips = [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert {f"{names[0]}: -1.00", f"{names[7]}: +1.00", "one <more>: +1.00"} <= set(tips)
 
 
 def released(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from study_protocol.documents.patient_bound import patient_bounds
 from study_protocol.study.limit_statement import LimitStatement
+from study_protocol.wire.rounded import number
 from tests.factories.certificates import ONE, signed
 
 
@@ -49,6 +50,13 @@ def test_the_numbers_of_a_certificate_are_taken_and_a_bayesian_one_has_its_condi
     assert "on average over patients like those that the study measured" in bayesian.condition
     assert "covered by the classical number alone" in bayesian.condition
     assert "It rests on:" in bayesian.condition
+
+
+@given(st.floats(0, 20))
+def test_a_letter_shows_the_number_that_the_certificate_states(spent: float) -> None:
+    (bound,) = patient_bounds([limit(spent=spent, reserved=0.0)])
+    assert bound.epsilon == spent
+    assert number(bound.epsilon) == number(spent)
 
 
 @given(st.floats(0, 20), st.floats(0, 3))

@@ -11,6 +11,8 @@ from study_protocol.wire.written import Unreadable, read_json, read_toml
 TOML = [
     ("a = 1\nb = \u201csecret\u201d\n", "line 2: a quotation mark of a word processor"),
     ("b = 0,5", "line 1: a number has a decimal point"),
+    ("b = 31.12.2026", "line 1: a date is written 2026-12-31"),
+    ("b = 2026-02-31 # secret", "line 1: a date is written 2026-12-31"),
     ("b = secret", "line 1: a text stands between quotation marks"),
     ('b = "secret', "line 1: a quotation mark is not closed"),
     ("b = True", "line 1: true and false"),

@@ -84,7 +84,7 @@ def show(
     with plain_errors(), reader(study, server, key_file, home) as client:
         if coordinator_key is not None:
             client.coordinator_key = coordinator_key
-        monitoring = _monitoring(client, study)
+        monitoring, is_mean = _monitoring(client, study), _is_mean(client, study)
         queries = _by_window(client, study, monitoring)
         answers = {
             number: _answer(client, study, query) for number, query in queries.items() if query.state == "answered"
@@ -95,6 +95,8 @@ def show(
         print_json({"study": study, **_as_json(monitoring, queries, windows)})
     else:
         _print(study, monitoring, queries, windows)
+        for note in notes_of(study, queries, windows, is_mean=is_mean):
+            say(note)
 
 
 def _as_json(monitoring: MonitoringSettings, queries: Mapping[int, Query], windows: Windows) -> dict[str, Any]:
@@ -125,6 +127,28 @@ def _print(study: str, monitoring: MonitoringSettings, queries: Mapping[int, Que
     alarms = alarms_of(monitoring, windows)
     for line in [f"ALARM, {alarm.in_words}" for alarm in alarms] or ["no alarm"]:
         say(line)
+
+
+def notes_of(study: str, queries: Mapping[int, Query], windows: Windows, *, is_mean: bool) -> list[str]:
+    """Return what a reader has to know of the figures. is_mean: the study's result is a mean of released models."""
+    from study_protocol.queries.evaluation.calibration import NOTES
+
+    models = sorted({query.document.question.model_number or 0 for query in queries.values()})
+    notes: list[str] = list(NOTES) if windows else []
+    if is_mean and models:
+        names = " and ".join(map(str, models))
+        notes.append(
+            f"These figures are of model {names} alone. The study's result is a mean of models, which may be "
+            f"calibrated otherwise. `wardround study model {study} --round {models[-1]}` writes the watched model"
+        )
+    return notes
+
+
+def _is_mean(client: Client, study: str) -> bool:
+    from study_protocol.study.settings import StudySettings
+
+    settings = client.study(study).settings
+    return isinstance(settings, StudySettings) and settings.training.optimiser.averaging is not None
 
 
 def _monitoring(client: Client, study: str) -> MonitoringSettings:

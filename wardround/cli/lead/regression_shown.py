@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from wardround.cli.shared.shared import number, say, table
 
 if TYPE_CHECKING:
+    from accounting.plan.statistics import AnyPlan
     from client_sdk.api.client import Client
     from study_protocol.queries.answer import Answer, AnswerTable
     from study_protocol.study.queries import Query
@@ -45,13 +47,29 @@ def cost_lines(client: Client, query: Query) -> list[str]:
 
     cost, *later = query.document.first_step().costs()
     # An empty budget of the same plan: what the study has spent so far is shown by other commands.
-    budget = Budget(plan_of(client.study(query.study).settings)).supposing(later)
+    budget = Budget(_without_training(plan_of(client.study(query.study).settings))).supposing(later)
     steps = f"its {1 + len(later)} steps together cost" if later else "it costs"
     return [
         f"{steps} ε {number(account.epsilon_after_query(cost))} at δ {account.limit.delta:g} "
         f"({account.limit.level} {account.limit.definition}), if the study asked nothing else"
         for account in budget.accounts
     ]
+
+
+def _without_training(plan: AnyPlan) -> AnyPlan:
+    """Return a plan of questions alone with the same classical limits.
+
+    Some rules state the whole training from the first charge on, which a question alone does not cost. A plan with a
+    Bayesian limit stays: what its questions cost depends on the study.
+    """
+    from accounting.plan.queries import QueryPlan
+    from accounting.plan.statistics import StatisticsPlan
+    from accounting.units import Definition
+
+    if plan.queries is None or any(limit.definition is not Definition.CLASSICAL for limit in plan.limits):
+        return plan
+    limits = tuple(replace(limit, enforcement=None) for limit in plan.limits)
+    return StatisticsPlan(limits, QueryPlan(plan.queries.max_queries, plan.queries.max_cells), plan.observer)
 
 
 def _rows(answer_table: AnswerTable) -> Iterator[_Row]:

@@ -185,6 +185,7 @@ def export(
     with plain_errors():
         if (onnx, torch, curves, interpret) == (None,) * 4:
             raise typer.BadParameter("give --onnx FILE, --torch, --curves or --interpret")
+        _require_svg(curves)
         for path in (onnx, torch, curves, interpret):
             require_writable(path)
         from client_sdk.released import load_model
@@ -199,6 +200,11 @@ def export(
             if path is not None:
                 _written(path, make(released, examples), mode)
         _write_curves(released, (curves, interpret), settings, mode)
+
+
+def _require_svg(picture: Path | None) -> None:
+    if picture is not None and picture.suffix.lower() != ".svg":
+        raise typer.BadParameter("the picture is SVG: name a file that ends with .svg", param_hint="--curves")
 
 
 def _mode_of(model: ReleasedModel) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -60,17 +61,24 @@ def _read_text(path: Path, written: bytes) -> AnySettings:
         if values == {}:
             raise ConfigurationError(f"{path} is empty: `wardround study template -o FILE` writes one to begin with")
         form = StudySettings if trains(values) else StatisticsSettings
-        return form.model_validate_json(json.dumps(values if kind == "JSON" else filled(values, form)))
+        filled_values = values if kind == "JSON" else filled(values, form)
+        return form.model_validate_json(json.dumps(filled_values, default=_day_as_text))
     except ValidationError as error:
         wrong = "\n".join(f"  {line}" for line in wrong_entries(error, form))
         raise ConfigurationError(f"{path} is not a study:\n{wrong}") from error
     except RecursionError as error:
         raise ConfigurationError(f"{path} is no {kind} of a study: it is nested too deeply") from error
-    # TypeError: TOML has dates and times. JSON has none, and no setting is one.
     except TypeError as error:
-        raise ConfigurationError(f"{path} is not a study: a date or time in it has no quotation marks") from error
+        raise ConfigurationError(f"{path} is not a study: {error}") from error
     except ValueError as error:
         raise ConfigurationError(f"{path} is no {kind}: {error}") from error
+
+
+def _day_as_text(value: object) -> str:
+    """Return a date of TOML as JSON has it. Raises TypeError for a time, which no setting is."""
+    if type(value) is date:
+        return value.isoformat()
+    raise TypeError("a time of day stands in it, which no entry takes")
 
 
 def filled(values: dict[str, Any], form: type[BaseModel]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from study_protocol.study.messages import StudyCreate
 from study_protocol.study.queries import QueryDocument
 from tests.client_sdk.guard.test_monitored_charges import closed_form
 from tests.factories.hospital_double import Hospital, UseCases, update
-from tests.factories.monitored_studies import SECTION, monitored_study, monitoring
+from tests.factories.monitored_studies import QUESTION, SECTION, monitored_study, monitoring
 from tests.factories.settings import limit
 from tests.factories.studies import FakeClock, put_model, work
 from tests.server.services.queries.test_reserved import agree, sums
@@ -80,8 +81,23 @@ def refused(coordinator: Coordinator, document: QueryDocument) -> str:
 def test_windows_that_do_not_fit_together_open_no_study(coordinator: Coordinator) -> None:
     with pytest.raises(Rejected, match="the 4 windows could together pass a limit") as rejected:
         opened(coordinator, limits=limits(FOUR * 0.97))
-    assert rejected.value.code == "invalid-request"
+    assert rejected.value.code == "whole-plan-overspends"
     opened(coordinator, limits=limits(FOUR * 1.05))
+
+
+def test_the_refusal_names_the_least_noise_with_which_all_windows_fit(coordinator: Coordinator) -> None:
+    def section(noise_multiplier: float) -> dict[str, Any]:
+        return SECTION | {"question": QUESTION | {"noise_multiplier": noise_multiplier}}
+
+    tight: dict[str, Any] = {"limits": limits(FOUR * 0.6)}
+    with pytest.raises(Rejected, match="ask for fewer windows") as rejected:
+        opened(coordinator, **tight)
+    named = re.search(r"raise question\.noise_multiplier to ([\d.]+),", str(rejected.value))
+    assert named is not None
+    noise = float(named[1])
+    with pytest.raises(Rejected, match="could together pass a limit"):
+        opened(coordinator, section(noise * 0.98), **tight)
+    opened(coordinator, section(noise), **tight)
 
 
 def test_all_windows_are_asked_and_the_study_stays_open_for_the_last(coordinator: Coordinator) -> None:

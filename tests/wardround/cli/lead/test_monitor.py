@@ -19,7 +19,7 @@ from tests.factories.commands import Run
 from tests.factories.live_coordinator import Live
 from tests.factories.monitored_studies import SECTION, monitored_study, monitoring
 from tests.factories.settings import settings
-from wardround.cli.lead.monitor import windows_due
+from wardround.cli.lead.monitor import notes_of, windows_due
 
 QUESTION = SECTION["question"] | {"noise_multiplier": 0.02, "edges": [0.3, 0.5, 0.7], "centre": 0.5}
 # Of two windows one is over.
@@ -112,6 +112,7 @@ def test_the_window_that_is_due_is_asked_about_and_shown(here: Live, run: Run, m
     assert after["alarms"]
     assert after["alarms"][0]["window"] == 1
     text = " ".join(run("monitor", "show", "registry", operator=True).stdout.split())
+    assert "their size is not" in text
     for words in ("2026-01-01 to 2026-04-01", "ALARM, window 1", "False alarms: at most 5 % a year"):
         assert words in text
 
@@ -123,6 +124,16 @@ def test_windows_are_due_from_their_day_on_until_they_are_asked_about_and_again_
     assert [chosen.due_on(number) <= today for number in range(1, 5)] == [True, True, False, False]
     assert windows_due(chosen, {}) == [1, 2]
     assert windows_due(chosen, queries) == [1]
+
+
+def test_where_the_result_is_a_mean_the_watched_model_is_named() -> None:
+    document: Any = monitoring().document(1, 48)
+    queries: Any = {1: SimpleNamespace(document=document)}
+    assert notes_of("sepsis", queries, {}, is_mean=False) == []
+    assert notes_of("sepsis", {}, {}, is_mean=True) == []
+    (note,) = notes_of("sepsis", queries, {}, is_mean=True)
+    assert "of model 48 alone" in note
+    assert "wardround study model sepsis --round 48" in note
 
 
 @pytest.mark.slow

@@ -274,7 +274,7 @@ def test_line_ends_stay_as_they_are(run: Run, tmp_path: Path) -> None:
 def test_whatever_a_file_holds_the_error_is_one_that_a_person_can_mend(run: Run, tmp_path: Path) -> None:
     text, path = EXAMPLE.read_text(), tmp_path / "study.toml"
     cases = {
-        "a date or time in it has no quotation marks": text.replace("max_steps = 100", "max_steps = 2024-01-01"),
+        "privacy.max_steps: must be a valid integer": text.replace("max_steps = 100", "max_steps = 2024-01-01"),
         "nested too deeply": "a = " + "[" * 20_000,
         "privacy: must be": "privacy = 1",
         "privacy.masking: must be": "privacy = {masking = 5}",

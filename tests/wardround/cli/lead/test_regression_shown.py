@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from accounting.accountants.profile import mu_from_epsilon
+from study_protocol.study.any_settings import AnySettings
+from study_protocol.study.settings import StudySettings
 from tests.factories.regressions import later_steps, regression
-from tests.factories.settings import statistics_settings
+from tests.factories.settings import limit, settings, statistics_settings
 from tests.factories.signed_answers import answered
 from wardround.cli.lead.ask import hand_out
 from wardround.cli.lead.regression_shown import cost_lines, is_result
@@ -63,8 +65,19 @@ def test_every_table_is_exported(tmp_path: Path) -> None:
     assert (tmp_path / "fit-ratios.csv").exists()
 
 
-def test_the_cost_is_that_of_all_steps() -> None:
-    settings = statistics_settings(epsilon=5.0)
+def training(enforcement: str, **statistics: Any) -> StudySettings:
+    limits = [limit("instance", epsilon=5.0, enforcement=enforcement)]
+    return settings(
+        limits=limits, sampling_rate=1.0, max_steps=3, statistics={"max_queries": 9, "max_cells": 100} | statistics
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [statistics_settings(epsilon=5.0), training("gaussian-filter"), training("fixed-plan", share=0.4)],
+    ids=["questions", "sum-of-squares", "fixed-plan"],
+)
+def test_the_cost_is_that_of_all_steps_without_any_training(settings: AnySettings) -> None:
     client: Any = SimpleNamespace(study=lambda _: SimpleNamespace(settings=settings))
     (line,) = cost_lines(client, LAST)
     found = re.fullmatch(r"its 3 steps together cost ε ([\d.]+) at δ 1e-05 \(instance classical\), if .*", line)

@@ -173,11 +173,13 @@ def test_curves_are_drawn_and_written_for_interpret(run: Run, model: str, tmp_pa
     ]
     # Neither is overwritten, and another task's model has none.
     assert "exists" in run("export", additive, "--curves", str(picture), code=1).stderr
-    assert "only a model of task additive" in run("export", model, "--curves", str(tmp_path / "b"), code=1).stderr
+    assert "SVG" in run("export", additive, "--curves", str(tmp_path / "curves.png"), code=2).stderr
+    assert not (tmp_path / "curves.png").exists()
+    assert "only a model of task additive" in run("export", model, "--curves", str(tmp_path / "b.svg"), code=1).stderr
     stated.write_text(study_text(settings().as_json()))
-    wrong = run("export", additive, "--curves", str(tmp_path / "c"), "--settings", str(stated), code=1).stderr
+    wrong = run("export", additive, "--curves", str(tmp_path / "c.svg"), "--settings", str(stated), code=1).stderr
     assert "not the settings of the model's study" in wrong
-    assert not (tmp_path / "c").exists()
+    assert not (tmp_path / "c.svg").exists()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from wardround.cli.shared.settings_file import (
     write_settings,
 )
 
+DOCS = Path(__file__).parents[4] / "docs"
+
 
 def test_a_settings_file_without_neighbours_means_all_others(tmp_path: Path) -> None:
-    example = (Path(__file__).parents[4] / "docs" / "study.toml").read_text()
+    example = (DOCS / "study.toml").read_text()
     path = tmp_path / "study.toml"
     path.write_text(example)
     everybody = read_settings(path).privacy.masking
@@ -67,7 +70,10 @@ def test_a_study_of_queries_alone_is_read_as_any_and_not_as_one_that_trains(tmp_
         ("a.json", b"{", "is no JSON"),
         ("a.toml", b"a = ", "is no TOML"),
         ("a.toml", b"[training]\ntask = 3\n", "is not a study:\n  training.task"),
-        ("a.toml", b"[privacy]\nscheme = 2020-01-01\n", "a date or time in it has no quotation marks"),
+        ("a.toml", b"[privacy]\nscheme = 2020-01-01\n", "privacy.scheme"),
+        ("a.toml", b"[privacy]\nscheme = 2020-01-01T08:00:00\n", "a time of day stands in it"),
+        ("a.toml", b"[privacy]\nscheme = 08:00:00\n", "a time of day stands in it"),
+        ("a.toml", b"[monitoring]\ncolumn = ''\n", "monitoring.column: must not be empty"),
         ("a.toml", b"privacy = 3\n", "is not a study"),
         ("a.json", b"[1]", "is not a study"),
     ],
@@ -80,6 +86,19 @@ def test_what_is_no_study_is_named_with_every_wrong_entry(
     with pytest.raises(ConfigurationError) as error:
         read_any_settings(path)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("quoted", [True, False])
+def test_the_settings_of_the_page_on_monitoring_are_read_with_a_date_or_its_text(tmp_path: Path, quoted: bool) -> None:
+    page = (DOCS / "monitoring.md").read_text(encoding="utf-8")
+    section = page.split("```toml\n")[1].split("```")[0]
+    assert "first_day = 2027-04-01 " in section
+    path = tmp_path / "study.toml"
+    section = section.replace("2027-04-01", '"2027-04-01"') if quoted else section
+    path.write_text((DOCS / "study.toml").read_text(encoding="utf-8") + section, encoding="utf-8")
+    monitoring = read_settings(path).monitoring
+    assert monitoring is not None
+    assert monitoring.first_day == date(2027, 4, 1)
 
 
 def test_entries_that_are_left_out_are_null_in_the_privacy_section_alone() -> None:
