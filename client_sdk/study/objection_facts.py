@@ -136,21 +136,7 @@ def _bounds(
 ) -> tuple[list[PatientBound], str]:
     """Return the bounds of a study and their source."""
     if document is not None:
-        stated = document.certificate
-        # Not the key that the document names: the one that this hospital has joined under.
-        key = str((ledger.opened(study) or {}).get("coordinator_key", ""))
-        if check_signature(document, key, "the key of the coordinator", is_confirmed=True).result != "good":
-            raise LedgerNotExtended(
-                f"the certificate of {study} is not signed with the key that this hospital joined the study under"
-            )
-        # Numbers that end earlier are too small for this patient.
-        if stated.round < newest:
-            raise ConfigurationError(
-                f"the certificate of {study} ends with round {stated.round}, and the patient may have been in round "
-                f"{newest}: get it again with `wardround certificate show`"
-            )
-        source = f"the certificate up to round {stated.round}, whose signature was checked"
-        return patient_bounds(stated.limits), source
+        return _certified(ledger, study, document, newest)
     # The hospital has followed this copy entry by entry before each round, with its own count of the budget.
     entries = ledger.seen_ledger(study).entries()
     if not entries and (ledger.opened(study) or {}).get("framework") is not None:
@@ -168,14 +154,33 @@ def _bounds(
     return patient_bounds(limits), f"the coordinator's ledger up to entry {len(entries)}, as this hospital checked it"
 
 
+def _certified(
+    ledger: HospitalLedger, study: str, document: OpenedCertificate, newest: int
+) -> tuple[list[PatientBound], str]:
+    stated = document.certificate
+    # Not the key that the document names: the one that this hospital has joined under.
+    key = str((ledger.opened(study) or {}).get("coordinator_key", ""))
+    if check_signature(document, key, "the key of the coordinator", is_confirmed=True).result != "good":
+        raise LedgerNotExtended(
+            f"the certificate of {study} is not signed with the key that this hospital joined the study under"
+        )
+    # Numbers that end earlier are too small for this patient.
+    if stated.round < newest:
+        raise ConfigurationError(
+            f"the certificate of {study} ends with round {stated.round}, and the patient may have been in round "
+            f"{newest}: get it again with `wardround certificate show`"
+        )
+    return patient_bounds(stated.limits), f"the certificate up to round {stated.round}, whose signature was checked"
+
+
 def _counted_here(ledger: HospitalLedger, study: str, policy: SitePolicy) -> list[PatientBound]:
     """Return what runs of another framework cost by the hospital's own charges, which no coordinator signs."""
     bodies = [entry.body for entry in ledger.entries if entry.kind == "reserved" and entry.body["study"] == study]
     charges = [Charge.from_body(body) for body in bodies]
-    levels = {charge.level for charge in charges}
-    if len(levels) != 1:
+    # The losses of a patient and of the hospital have no common sum here.
+    if len({charge.level for charge in charges}) != 1:
         return []
-    (level,) = levels
+    level = charges[0].level
     default = LimitSection(epsilon=policy.largest_epsilon, delta=policy.largest_delta)
     limit = policy.limits.by_level().get(level, default).at(level, ledger.terms(policy.limits))
     spent = epsilon_spent(charges, limit)
