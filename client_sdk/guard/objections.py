@@ -34,10 +34,11 @@ class Objection:
     number   of the entry, from 1
     digest   keyed digest of the identifier, as `ObjectionLedger.digest`
     at       when it was written, UTC in ISO 8601
-    since    when the first entry of this patient was written. Before `at` for a patient who left the list in between
+    since    when the first entry of this patient was written
     person   who wrote it down
     ledgers  data set -> number of the last entry in its ledger by then, None where it could not be read. A later round
              has not read this patient's records
+    renewed  it is a further entry of a patient who had left the list
     """
 
     number: int
@@ -46,6 +47,7 @@ class Objection:
     since: str
     person: DecidingPerson
     ledgers: Mapping[str, int | None]
+    renewed: bool = False
 
     @classmethod
     def from_entry(cls, entry: Entry) -> Self:
@@ -74,7 +76,7 @@ class ObjectionLedger(LedgerChain):
         newest: dict[str, Objection] = {}
         for objection in map(Objection.from_entry, self._of(_OBJECTION)):
             before = newest.pop(objection.digest, objection)
-            newest[objection.digest] = replace(objection, since=before.since)
+            newest[objection.digest] = replace(objection, since=before.since, renewed=before is not objection)
         return list(newest.values())
 
     def digest(self, identity: str) -> str:

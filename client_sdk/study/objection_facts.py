@@ -69,7 +69,7 @@ def letter_of(
     unread = tuple(dataset for dataset, last in objection.ledgers.items() if last is None)
     by = str(objection.person)
     facts = (tuple(studies), tuple(local_limits), unread, issued)
-    renewed = objection.at if objection.at != objection.since else ""
+    renewed = objection.at if objection.renewed else ""
     return ObjectionLetter(objection.number, objection.since, by, presence, *facts, renewed)
 
 

@@ -68,7 +68,7 @@ def test_who_left_the_list_objects_anew_with_the_rounds_until_then(tmp_path: Pat
     assert (again.is_new, again.was_listed) == (False, False)
     assert (first.objection.ledgers, again.objection.ledgers) == ({}, {"icu": 2})
     assert again.objection.number > first.objection.number
-    assert again.objection.since == first.objection.at < again.objection.at
+    assert (again.objection.since, again.objection.renewed) == (first.objection.at, True)
     assert recorded(tmp_path) == 1
     with ObjectionLedger.open_in(tmp_path) as ledger:
         (newest,) = ledger.objections()
