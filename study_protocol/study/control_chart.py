@@ -133,6 +133,12 @@ def alarms_of(monitoring: MonitoringSettings, windows: Mapping[int, Mapping[str,
     return sorted(beyond, key=lambda alarm: (alarm.window, MEASURES.index(alarm.measure)))
 
 
+def untold(windows: Mapping[int, Mapping[str, WindowFigure]]) -> list[int]:
+    """Return the windows that were answered and have no slope: no alarm can come of them."""
+    told = {number for number, _, _ in _known(windows, SLOPE)}
+    return sorted(set(windows) - told)
+
+
 def rule_in_words(monitoring: MonitoringSettings) -> str:
     """Return the rule of the alarm in one sentence."""
     slope, large = (limit_of(monitoring, measure) for measure in SHARES)

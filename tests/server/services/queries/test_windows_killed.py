@@ -12,13 +12,14 @@ from server.db.ledger_store import entries
 from server.db.rows import find_study
 from server.services.coordinator import Coordinator
 from server.services.queries import show
+from study_protocol.documents.certify import compute_account
 from study_protocol.study.queries import QueryDocument
 from tests.factories.dying import Killed, dying_at
 from tests.factories.hospital_double import Hospital
 from tests.factories.monitored_studies import monitoring
 from tests.factories.studies import FakeClock, work
 from tests.server.services.queries.test_reserved import agree, sums
-from tests.server.services.queries.test_windows import asks, opened, refused, state, train
+from tests.server.services.queries.test_windows import FOUR, asks, opened, refused, state, train
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)]
 PAST_THE_LEASE = 10.0
@@ -61,5 +62,10 @@ def test_the_coordinator_dies_in_every_window(
         assert state(coordinator, number) == "answered"
         assert asks(coordinator, monitoring().document(window, model)) == number
     found = coordinator.database.read("look", lambda tx: entries(tx, find_study(tx, "sepsis").id, 0, 10_000))
-    assert replay(found).charged_queries == len(points)
+    budget = replay(found)
+    assert budget.charged_queries == len(points)
+    # ε that is stated, by the coordinator and in a certificate, is that of four questions to one patient.
+    for stated in (budget.statements()[0]["spent"], compute_account(found).limits[0].spent):
+        assert stated is not None
+        assert FOUR <= stated <= FOUR * 1.05
     assert [each.kind for each in found if each.kind in ("asked", "cancelled", "charged-in-full")] == ["asked"] * 4
