@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -34,16 +34,20 @@ class Objection:
     number   of the entry, from 1
     digest   keyed digest of the identifier, as `ObjectionLedger.digest`
     at       when it was written, UTC in ISO 8601
+    since    when the first entry of this patient was written
     person   who wrote it down
     ledgers  data set -> number of the last entry in its ledger by then, None where it could not be read. A later round
              has not read this patient's records
+    renewed  it is a further entry of a patient who had left the list
     """
 
     number: int
     digest: str
     at: str
+    since: str
     person: DecidingPerson
     ledgers: Mapping[str, int | None]
+    renewed: bool = False
 
     @classmethod
     def from_entry(cls, entry: Entry) -> Self:
@@ -51,7 +55,7 @@ class Objection:
         body = entry.body
         try:
             person, ledgers = DecidingPerson.from_dict(body["person"]), dict(body["ledgers"])
-            return cls(entry.sequence, body["digest"], body["at"], person, ledgers)
+            return cls(entry.sequence, body["digest"], body["at"], body["at"], person, ledgers)
         except (KeyError, TypeError, ValueError) as error:
             raise LedgerDamaged(
                 f"entry {entry.sequence} of {OBJECTIONS_LEDGER} is no objection that this version knows. If a newer "
@@ -68,8 +72,12 @@ class ObjectionLedger(LedgerChain):
         return cls.wait_for(home / OBJECTIONS_LEDGER)
 
     def objections(self) -> list[Objection]:
-        """Return all objections, the oldest first."""
-        return [Objection.from_entry(entry) for entry in self._of(_OBJECTION)]
+        """Return the newest objection of every patient, the oldest first."""
+        newest: dict[str, Objection] = {}
+        for objection in map(Objection.from_entry, self._of(_OBJECTION)):
+            before = newest.pop(objection.digest, objection)
+            newest[objection.digest] = replace(objection, since=before.since, renewed=before is not objection)
+        return list(newest.values())
 
     def digest(self, identity: str) -> str:
         """Return the keyed digest (HMAC-SHA256, hex) of an identifier. Spellings that exclusion matches have one.
@@ -95,13 +103,25 @@ class ObjectionLedger(LedgerChain):
         Raises:
             LedgerNotWritten: the ledger is unchanged.
         """
-        recorded_digests, before = {each.digest for each in self.objections()}, len(self._entries)
+        recorded_digests = {each.digest for each in self.objections()}
         # Two spellings in one command are one patient, too.
-        new = [digest for digest in dict.fromkeys(map(self.digest, identities)) if digest not in recorded_digests]
-        if new:
+        digests = dict.fromkeys(map(self.digest, identities))
+        return self._write([each for each in digests if each not in recorded_digests], person, ledgers)
+
+    def renew(
+        self, identities: Iterable[str], person: DecidingPerson, ledgers: Mapping[str, int | None]
+    ) -> list[Objection]:
+        """Write a further entry for each patient, all in one commit, and return them. Raises as `record`."""
+        return self._write(list(dict.fromkeys(map(self.digest, identities))), person, ledgers)
+
+    def _write(
+        self, digests: Sequence[str], person: DecidingPerson, ledgers: Mapping[str, int | None]
+    ) -> list[Objection]:
+        before = len(self._entries)
+        if digests:
             with self._writing():
                 self._connection.execute("INSERT OR IGNORE INTO running_sums VALUES (?, ?)", (_OBJECTION, self._key))
-                for digest in new:
+                for digest in digests:
                     body = {"digest": digest, "person": person.to_dict(), "ledgers": dict(ledgers)}
                     self._append(DECLARED, _OBJECTION, None, {**body, "at": self._moment()})
         return [Objection.from_entry(entry) for entry in self._entries[before:]]
@@ -116,11 +136,11 @@ class ObjectionLedger(LedgerChain):
         return secrets.token_bytes(32) if row is None else bytes(row[0])
 
 
-def objection_of(home: Path, identity: str) -> Objection:
+def objection_of(home: Path, identity: str, exclusions: ExclusionList) -> Objection:
     """Return a patient's objection, also while another process writes.
 
     Raises:
-        ConfigurationError: no objection of this patient is recorded.
+        ConfigurationError: no objection of this patient is recorded, or the list does not name the patient any more.
         LedgerDamaged, LedgerNotWritten: the ledger cannot be read.
     """
     objection = None
@@ -131,5 +151,11 @@ def objection_of(home: Path, identity: str) -> Objection:
         raise ConfigurationError(
             "no objection of this patient is recorded here: `wardround objection add` records one and leaves the "
             "patient out"
+        )
+    if objection_key(identity) not in {objection_key(entry.identity) for entry in exclusions.entries}:
+        # A letter would say that nothing reads the records.
+        raise ConfigurationError(
+            f"objection {objection.number}: the patient is not on the list any more, and studies read the records. "
+            "`wardround objection add` leaves the patient out again"
         )
     return objection

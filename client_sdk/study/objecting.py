@@ -21,7 +21,7 @@ register("objection.before-list", "objection.after-list", "objection.after-entry
 class TakenObjection:
     """One objection, once it is on the list and in the ledger.
 
-    is_new      it was recorded now. Else it was recorded at `objection.at`
+    is_new      the patient objects for the first time. Else it was at `objection.since`
     was_listed  the list named the patient before
     """
 
@@ -52,11 +52,17 @@ def take_objections(
         raise ConfigurationError("the site policy asks for a reason (needs_reason): add --reason with one sentence")
     with ObjectionLedger.open_in(home) as ledger:
         listed_keys = {objection_key(entry.identity) for entry in policy.current().exclusions.entries}
+        # Off the list, the patient may have been in any round since. So says an entry that a process leaves which ends
+        # before the last one.
+        lapsed = [each for each in identities if objection_key(each) not in listed_keys and ledger.find(each)]
+        ledger.renew(lapsed, person, dict.fromkeys(last_entries(home)))
         failpoint("objection.before-list")
         file.add(identity for identity in identities if objection_key(identity) not in listed_keys)
         failpoint("objection.after-list")
         # After the list: a running study reads the list once more when the charge of a round is in its ledger.
-        new_objections = ledger.record(identities, person, last_entries(home))
+        last = last_entries(home)
+        ledger.renew(lapsed, person, last)
+        new_objections = ledger.record(identities, person, last)
         failpoint("objection.after-entry")
         return _summary(ledger, identities, new_objections, listed_keys)
 
@@ -66,11 +72,12 @@ def _summary(
 ) -> list[TakenObjection]:
     """Return what became of each patient, each once. listed_keys: of the patients who were on the list before."""
     by_number: dict[int, TakenObjection] = {}
+    new_numbers = {each.number for each in new_objections}
     for identity in identities:
         objection = ledger.find(identity)
         if objection is not None and objection.number not in by_number:
             was_listed = objection_key(identity) in listed_keys
-            by_number[objection.number] = TakenObjection(objection, objection in new_objections, was_listed)
+            by_number[objection.number] = TakenObjection(objection, objection.number in new_numbers, was_listed)
     return list(by_number.values())
 
 

@@ -9,18 +9,19 @@ from pathlib import Path
 
 from accounting.budget.ledger import Entry
 from client_sdk.errors import ConfigurationError, LedgerDamaged, LedgerNotExtended
-from client_sdk.guard.charges import epsilon_spent
+from client_sdk.guard.charges import Charge, epsilon_spent
 from client_sdk.guard.exclusion import ExclusionEntry, ExclusionList
 from client_sdk.guard.individual import certificate
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.objections import Objection
 from client_sdk.guard.policy import SitePolicy
+from client_sdk.guard.policy_limits import LimitSection
 from client_sdk.study.audit import audited
 from client_sdk.study.objecting import ledger_files
 from private_learning.records import Histories, Records
 from study_protocol.documents.check import OpenedCertificate, check_signature
 from study_protocol.documents.objection_letter import LetterRound, LetterStudy, ObjectionLetter, RoundKind
-from study_protocol.documents.patient_bound import PatientBound, patient_bounds
+from study_protocol.documents.patient_bound import PatientBound, own_bound, patient_bounds
 from study_protocol.study.limit_statement import LimitStatement
 from study_protocol.wire.rounded import exact, number, significant
 
@@ -59,7 +60,7 @@ def letter_of(
         with HospitalLedger.open(path, read_only=True) as ledger:
             # A data set that came after the objection has never read the patient's records.
             last = objection.ledgers.get(path.stem, 0)
-            ledger_studies = list(_studies(ledger, path.stem, _until(ledger, last), by_study))
+            ledger_studies = list(_studies(ledger, path.stem, _until(ledger, last), by_study, policy))
             studies += ledger_studies
             if any(study.rounds or study.lost for study in ledger_studies):
                 local_limits += _local_limits(ledger, path.stem, policy)
@@ -68,7 +69,8 @@ def letter_of(
     unread = tuple(dataset for dataset, last in objection.ledgers.items() if last is None)
     by = str(objection.person)
     facts = (tuple(studies), tuple(local_limits), unread, issued)
-    return ObjectionLetter(objection.number, objection.at, by, presence, *facts)
+    renewed = objection.at if objection.renewed else ""
+    return ObjectionLetter(objection.number, objection.since, by, presence, *facts, renewed)
 
 
 def presence_in(records: Records, identity: str, name: str) -> str:
@@ -91,7 +93,11 @@ def presence_in(records: Records, identity: str, name: str) -> str:
 
 
 def _studies(
-    ledger: HospitalLedger, dataset: str, before: Sequence[Entry], certificates: Mapping[str, OpenedCertificate]
+    ledger: HospitalLedger,
+    dataset: str,
+    before: Sequence[Entry],
+    certificates: Mapping[str, OpenedCertificate],
+    policy: SitePolicy,
 ) -> Iterator[LetterStudy]:
     # A lost ledger may have known studies that were not joined again: their charges name them.
     for study in dict.fromkeys(entry.body["study"] for entry in before if entry.kind in _OF_STUDIES):
@@ -99,13 +105,16 @@ def _studies(
         losses = [entry for entry in before if entry.kind == "charged-in-full" and entry.body["study"] == study]
         lost = max((int(entry.body["rounds_lost"]) for entry in losses), default=0)
         newest = max([lost, *(each.number for each in rounds)])
-        bounds, source = _bounds(ledger, study, certificates.get(study), newest)
+        bounds, source = _bounds(ledger, study, certificates.get(study), newest, policy)
         yield LetterStudy(study, dataset, rounds, lost, tuple(bounds), source)
 
 
 def _until(ledger: HospitalLedger, last: int | None) -> list[Entry]:
     """Return the entries up to number `last`, or all where it is not known."""
-    return [entry for entry in ledger.entries if last is None or entry.sequence <= last]
+    # A loss that was accepted later is one of rounds before it, and numbers have begun anew with that ledger.
+    return [
+        entry for entry in ledger.entries if last is None or entry.sequence <= last or entry.kind == "charged-in-full"
+    ]
 
 
 def _rounds(ledger: HospitalLedger, study: str, before: Sequence[Entry]) -> Iterator[LetterRound]:
@@ -119,31 +128,20 @@ def _rounds(ledger: HospitalLedger, study: str, before: Sequence[Entry]) -> Iter
 def _kind(entry: Entry) -> RoundKind:
     if not entry.body.get("asks"):
         return "training"
-    return "evaluation" if entry.body["bears"] == "evaluated" else "question"
+    return "evaluation" if entry.body["bears"] in ("evaluated", "monitored") else "question"
 
 
 def _bounds(
-    ledger: HospitalLedger, study: str, document: OpenedCertificate | None, newest: int
+    ledger: HospitalLedger, study: str, document: OpenedCertificate | None, newest: int, policy: SitePolicy
 ) -> tuple[list[PatientBound], str]:
     """Return the bounds of a study and their source."""
     if document is not None:
-        stated = document.certificate
-        # Not the key that the document names: the one that this hospital has joined under.
-        key = str((ledger.opened(study) or {}).get("coordinator_key", ""))
-        if check_signature(document, key, "the key of the coordinator", is_confirmed=True).result != "good":
-            raise LedgerNotExtended(
-                f"the certificate of {study} is not signed with the key that this hospital joined the study under"
-            )
-        # Numbers that end earlier are too small for this patient.
-        if stated.round < newest:
-            raise ConfigurationError(
-                f"the certificate of {study} ends with round {stated.round}, and the patient may have been in round "
-                f"{newest}: get it again with `wardround certificate show`"
-            )
-        source = f"the certificate up to round {stated.round}, whose signature was checked"
-        return patient_bounds(stated.limits), source
+        return _certified(ledger, study, document, newest)
     # The hospital has followed this copy entry by entry before each round, with its own count of the budget.
     entries = ledger.seen_ledger(study).entries()
+    if not entries and (ledger.opened(study) or {}).get("framework") is not None:
+        bounds = _counted_here(ledger, study, policy)
+        return bounds, "the charges in this hospital's own ledger" if bounds else "Its framework has no certificate."
     if not entries:
         return [], "Write this letter again with the study's certificate (--certificate)."
     try:
@@ -156,8 +154,42 @@ def _bounds(
     return patient_bounds(limits), f"the coordinator's ledger up to entry {len(entries)}, as this hospital checked it"
 
 
+def _certified(
+    ledger: HospitalLedger, study: str, document: OpenedCertificate, newest: int
+) -> tuple[list[PatientBound], str]:
+    stated = document.certificate
+    # Not the key that the document names: the one that this hospital has joined under.
+    key = str((ledger.opened(study) or {}).get("coordinator_key", ""))
+    if check_signature(document, key, "the key of the coordinator", is_confirmed=True).result != "good":
+        raise LedgerNotExtended(
+            f"the certificate of {study} is not signed with the key that this hospital joined the study under"
+        )
+    # Numbers that end earlier are too small for this patient.
+    if stated.round < newest:
+        raise ConfigurationError(
+            f"the certificate of {study} ends with round {stated.round}, and the patient may have been in round "
+            f"{newest}: get it again with `wardround certificate show`"
+        )
+    return patient_bounds(stated.limits), f"the certificate up to round {stated.round}, whose signature was checked"
+
+
+def _counted_here(ledger: HospitalLedger, study: str, policy: SitePolicy) -> list[PatientBound]:
+    """Return what runs of another framework cost by the hospital's own charges, which no coordinator signs."""
+    bodies = [entry.body for entry in ledger.entries if entry.kind == "reserved" and entry.body["study"] == study]
+    charges = [Charge.from_body(body) for body in bodies]
+    # The losses of a patient and of the hospital have no common sum here.
+    if len({charge.level for charge in charges}) != 1:
+        return []
+    level = charges[0].level
+    default = LimitSection(epsilon=policy.largest_epsilon, delta=policy.largest_delta)
+    limit = policy.limits.by_level().get(level, default).at(level, ledger.terms(policy.limits))
+    spent = epsilon_spent(charges, limit)
+    return [own_bound(level, spent, limit.delta)] if math.isfinite(spent) else []
+
+
 def _local_limits(ledger: HospitalLedger, dataset: str, policy: SitePolicy) -> Iterator[str]:
     """Yield what this hospital's own limits say of one patient, over all studies on a data set."""
+    but_whole = " but those that were admitted whole" if ledger.whole_plans() else ""
     for limit in ledger.own_limits(policy):
         spent = epsilon_spent(ledger.charges(), limit)
         if limit.level == "instance":
@@ -165,7 +197,7 @@ def _local_limits(ledger: HospitalLedger, dataset: str, policy: SitePolicy) -> I
                 f"of which {number(spent)} is used" if math.isfinite(spent) else "of which it is not known what is used"
             )
             yield (
-                f"Over all studies on data set {dataset}, this hospital's own limit for every patient is ε "
+                f"Over all studies on data set {dataset}{but_whole}, this hospital's own limit for every patient is ε "
                 f"{exact(limit.epsilon)} at δ {significant(limit.delta)}, {used}."
             )
     # Beside the limit above, which does not count them.

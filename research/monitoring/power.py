@@ -99,10 +99,10 @@ class Windows:
         counts = np.bincount(np.searchsorted(EDGES, p, side="right"), minlength=bins)
         noised = counts + self._std * self._draw.standard_normal((2, bins)).sum(axis=0)
         estimates = self._question.read(sums, self._std**2, noised, 2 * self._std**2 * np.eye(bins))
-        return {name: _figure(estimates, place) for place, name in enumerate((SLOPE, IN_THE_LARGE))}
+        return {name: figure_of(estimates, place) for place, name in enumerate((SLOPE, IN_THE_LARGE))}
 
 
-def _figure(estimates: Estimates, place: int) -> WindowFigure:
+def figure_of(estimates: Estimates, place: int) -> WindowFigure:
     value, noise, sampling = (
         float(part[place]) for part in (estimates.estimate, estimates.dp_error, estimates.sampling_error)
     )

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Literal
 
 from study_protocol.documents.card import Section
-from study_protocol.documents.patient_bound import PatientBound
+from study_protocol.documents.patient_bound import PatientBound, total_bound
 from study_protocol.documents.sectioned import SectionedDocument
 from study_protocol.wire.rounded import number, percent, significant
 
@@ -56,8 +56,10 @@ class LetterStudy:
 class ObjectionLetter:
     """The content of one letter.
 
-    number, since  of the entry in the hospital's ledger, and its time in ISO 8601
-    by             the person who recorded the objection
+    number   of the newest entry in the hospital's ledger
+    since    when the patient first objected, in ISO 8601
+    renewed  when the patient was put back on the list after having left it, in ISO 8601. Empty: never
+    by       the person who recorded it
     presence       a sentence on whether the records hold the patient
     local_limits   sentences on the hospital's own limits
     unread         data sets whose ledger could not be read when the patient objected
@@ -72,6 +74,7 @@ class ObjectionLetter:
     local_limits: tuple[str, ...]
     unread: tuple[str, ...]
     issued: datetime
+    renewed: str = ""
 
     def document(self) -> SectionedDocument:
         """Return the letter as a document."""
@@ -87,8 +90,15 @@ class ObjectionLetter:
         return SectionedDocument("Letter on an objection", f"objection {self.number}", running, self.issued, sections)
 
     def _now(self) -> tuple[str, ...]:
+        recorded = f"The objection was recorded on {moment(self.since)} by {self.by}, under number {self.number}."
+        if self.renewed:
+            recorded = (
+                f"The objection was recorded on {moment(self.since)}. Later the list did not name the patient any "
+                f"more, and rounds may have read the records again. It was renewed on {moment(self.renewed)} by "
+                f"{self.by}, under number {self.number}."
+            )
         return (
-            f"The objection was recorded on {moment(self.since)} by {self.by}, under number {self.number}.",
+            recorded,
             "From then on no new round and no new question at this hospital reads records of this patient. A round "
             "that had begun by then is finished as it began, and it is in the list below.",
             "The patient is on this hospital's list of patients who are left out. The list holds for all studies of "
@@ -123,15 +133,22 @@ class ObjectionLetter:
             return Section(title, ("Nothing: no study had read records here.", *self.local_limits))
         lines = [
             "Every study adds noise, so that its models and answers are nearly as likely with this patient as without. "
-            "ε bounds the difference. The probability says what that means: somebody who sees all that was released, "
-            "who knows the records of all other patients, and who holds both for equally likely, guesses rightly "
-            "whether this patient took part with at most this probability. Without any release it is 50 %."
+            "ε bounds the difference. The probability says what that means: somebody who sees all that the study "
+            "released, who knows the records of all other patients, and who holds both for equally likely, guesses "
+            "rightly whether this patient took part with at most this probability. Without any release it is 50 %."
         ]
         rows: list[tuple[str, ...]] = []
         for study in studies:
-            rows += [_bound_row(study, bound) for bound in study.bounds]
+            rows += [_bound_row(study.study, bound, study.source) for bound in study.bounds]
             if not study.bounds:
                 lines.append(f"Study {study.study}: no bound is known here. {study.source}")
+        if len(studies) > 1:
+            lines.append("Several studies together reveal more of a patient than each of them: their losses add up.")
+            total = total_bound([study.bounds for study in studies])
+            if total is None:
+                lines.append("For all of them together no bound is known here, because one of them has none.")
+            else:
+                rows.append(_bound_row(f"all {len(studies)} together", total, "the rows above"))
         columns = ("Study", "Number", "ε at most", "δ", "Right guess at most", "For whom, and from what")
         return Section(title, (*lines, *self.local_limits), columns, tuple(rows))
 
@@ -188,12 +205,12 @@ def _days(days: Sequence[str]) -> str:
     return dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
 
 
-def _bound_row(study: LetterStudy, bound: PatientBound) -> tuple[str, ...]:
+def _bound_row(subject: str, bound: PatientBound, source: str) -> tuple[str, ...]:
     return (
-        study.study,
+        subject,
         bound.name,
         number(bound.epsilon),
         significant(bound.delta),
         percent(bound.guess),
-        f"{bound.condition} From {study.source}.",
+        f"{bound.condition} From {source}.",
     )

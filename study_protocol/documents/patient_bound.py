@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from accounting.budget.statements import chance_by_epsilon
 from study_protocol.study.limit_statement import LimitStatement
+from study_protocol.study.limits import LevelName
 
 _UP = 1 + 2.0**-48
+_COUNTED_HERE = "It holds for every patient, by this hospital's own noise."
 _AGAINST = {
     "releases": "people who see what the study released",
     "coordinator": "people who see what the study released, and the coordinator",
@@ -48,6 +50,40 @@ def patient_bounds(limits: Sequence[LimitStatement]) -> list[PatientBound]:
     return sorted(bounds, key=lambda bound: not bound.name.startswith("classical"))
 
 
+def total_bound(by_study: Sequence[Sequence[PatientBound]]) -> PatientBound | None:
+    """Return the bound on all of several studies together, or None where one of them has no classical number.
+
+    Losses of several studies about one patient add up (Dwork & Roth 2014, theorem 3.16).
+    """
+    classical = [next((each for each in bounds if each.name.startswith("classical")), None) for bounds in by_study]
+    known = [(each.epsilon, each.delta) for each in classical if each is not None and each.epsilon is not None]
+    if len(known) < len(classical) or not known:
+        return None
+    epsilon, delta = (math.fsum(values) * _UP for values in zip(*known, strict=True))
+    return PatientBound(
+        "classical, added up",
+        epsilon,
+        min(1.0, delta),
+        chance_by_epsilon(epsilon, min(1.0, delta)),
+        "It holds for a patient whose records are in all of these studies, against people who see all of them.",
+    )
+
+
+def own_bound(level: LevelName, epsilon: float, delta: float) -> PatientBound:
+    """Return the bound on what a hospital counted itself, where no coordinator's ledger has a number.
+
+    level, epsilon, delta  of its own limit, and what is spent of it
+    """
+    if level == "client":
+        epsilon, delta = _twice(epsilon, delta)
+    return PatientBound("classical, counted here", epsilon, delta, chance_by_epsilon(epsilon, delta), _COUNTED_HERE)
+
+
+def _twice(epsilon: float, delta: float) -> tuple[float, float]:
+    # Beyond 600 the factor alone is above any δ, and e^ε may overflow.
+    return 2 * epsilon, 1.0 if epsilon > 600 else min(1.0, (1 + math.exp(epsilon)) * delta * _UP)
+
+
 def _is_classical(limit: LimitStatement) -> bool:
     return limit.definition == "classical" and limit.state != "unbounded"
 
@@ -80,9 +116,7 @@ def _of_patient(limit: LimitStatement) -> PatientBound:
 
 def _of_hospital(limit: LimitStatement) -> PatientBound:
     once, delta = _epsilon(limit), limit.delta or 0.0
-    epsilon = None if once is None else 2 * once
-    # Beyond 600 the factor alone is above any δ, and e^ε may overflow.
-    twice = 1.0 if once is None or once > 600 else min(1.0, (1 + math.exp(once)) * delta * _UP)
+    epsilon, twice = (None, 1.0) if once is None else _twice(once, delta)
     return PatientBound(
         "classical, from the limit for the hospital",
         epsilon,

@@ -2,9 +2,10 @@
 
 Everything is read off published answers, so that it has no cost. A window's figure and its error, noise and sampling
 together, are nearly normal. The statistic is the mean of the last two windows, weighted by their precision, over its
-standard error. All statistics of a year stay within ±c with probability at least Π P(|Z| ≤ c), at any
-correlation (Šidák 1967), which gives c. The slope takes nine tenths of the false alarms, as it is what drifts
-unseen. Calibration in the large has the rest.
+standard error. All statistics of a year stay within ±c with probability at least Π P(|Z| ≤ c), at any correlation
+(Šidák 1967), which gives c. The errors take predictions as evenly spread within the bins
+(`research.monitoring.uneven` has what comes of others). The slope takes nine tenths of the false alarms, as it is what
+drifts unseen. Calibration in the large has the rest.
 """
 
 from __future__ import annotations
@@ -143,6 +144,12 @@ def alarms_of(monitoring: MonitoringSettings, windows: Mapping[int, Mapping[str,
     ]
     beyond = [alarm for alarm in alarms if abs(alarm.statistic) > alarm.limit]
     return sorted(beyond, key=lambda alarm: (alarm.window, MEASURES.index(alarm.measure)))
+
+
+def untold(windows: Mapping[int, Mapping[str, WindowFigure]]) -> list[int]:
+    """Return the windows that were answered and have no slope: no alarm can come of them."""
+    told = {number for number, _, _ in _known(windows, SLOPE)}
+    return sorted(set(windows) - told)
 
 
 def rule_in_words(monitoring: MonitoringSettings) -> str:

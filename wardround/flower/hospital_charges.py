@@ -46,6 +46,11 @@ class HospitalCharges:
                 ledger.open_study(study, {"framework": "flower", "run": run})
             number = max(ledger.rounds_known(study), default=0) + 1
             ledger.charge(study, number, charge, limits, model_sha256)
+        # Once the charge is durable: a letter on an objection names the rounds that were charged before it.
+        if self._policy.current() is not self._policy:
+            raise Refused(
+                "rule-not-kept", "a patient has objected since the round began, and the app leaves nobody out"
+            )
         failpoint("hospital-mod.after-charge")
         return number
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk.errors import ConfigurationError, LedgerDamaged
+from client_sdk.guard.exclusion import ExclusionEntry, ExclusionList
 from client_sdk.guard.exclusion_file import identity_of
 from client_sdk.guard.objections import OBJECTIONS_LEDGER, ObjectionLedger, objection_of
 from client_sdk.guard.people import DecidingPerson
@@ -24,7 +25,11 @@ def test_an_entry_has_person_time_and_place_and_no_identifier(tmp_path: Path) ->
         (objection,) = ledger.record([identity_of("Patient-4711")], ADA, {"icu": 7})
     assert (objection.number, objection.person, objection.ledgers) == (1, ADA, {"icu": 7})
     assert objection.at.endswith("+00:00")
-    assert objection_of(tmp_path, "patient-4711") == objection
+    listed = ExclusionList((ExclusionEntry("list", 1, "PATIENT-4711"),))
+    assert objection_of(tmp_path, "patient-4711", listed) == objection
+    # Whoever left the list is read again: no letter says otherwise.
+    with pytest.raises(ConfigurationError, match="objection 1: the patient is not on the list any more"):
+        objection_of(tmp_path, "patient-4711", ExclusionList(()))
     assert exposure(tmp_path / OBJECTIONS_LEDGER) is None
     stored = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
     assert b"4711" not in stored
@@ -66,7 +71,7 @@ def test_an_entry_outlives_the_process_and_keeps_its_key(tmp_path: Path) -> None
 
 def test_who_is_not_recorded_has_no_letter(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no objection of this patient is recorded"):
-        objection_of(tmp_path, "p1")
+        objection_of(tmp_path, "p1", ExclusionList((ExclusionEntry("list", 1, "p1"),)))
 
 
 def test_a_ledger_without_its_key_or_with_a_changed_entry_is_damaged(tmp_path: Path) -> None:

@@ -35,7 +35,14 @@ def object_now(home: Path) -> None:
 def rounds_of_letter(home: Path) -> set[int]:
     from client_sdk.guard.objections import objection_of
 
-    letter = letter_of(home, objection_of(home, "p7"), SitePolicy.in_force(home), (), "", datetime.now(UTC))
+    letter = letter_of(
+        home,
+        objection_of(home, "p7", SitePolicy.in_force(home).exclusions),
+        SitePolicy.in_force(home),
+        (),
+        "",
+        datetime.now(UTC),
+    )
     return {each.number for study in letter.studies for each in study.rounds}
 
 

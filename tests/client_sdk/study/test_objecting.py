@@ -6,17 +6,20 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from client_sdk.errors import ConfigurationError
+from client_sdk.guard.charges import Charge
 from client_sdk.guard.ledger import HospitalLedger
 from client_sdk.guard.ledger_file import ledger_path
 from client_sdk.guard.objections import ObjectionLedger
 from client_sdk.guard.people import DecidingPerson
 from client_sdk.guard.policy import SitePolicy
 from client_sdk.study.objecting import last_entries, take_objections
+from client_sdk.study.objection_facts import letter_of
 from study_protocol.wire import failpoints
 from tests.factories.hospitals import plain_policy
 
@@ -52,6 +55,50 @@ def test_who_stood_on_the_list_by_hand_is_recorded_and_who_left_it_is_put_back(t
     (again,) = take_objections(tmp_path, SitePolicy.in_force(tmp_path), ["p2"], ADA)
     assert (again.is_new, again.was_listed) == (False, False)
     assert (tmp_path / "left-out.txt").read_bytes() == b"p1\r\np2\r\n"
+
+
+def test_who_left_the_list_objects_anew_with_the_rounds_until_then(tmp_path: Path) -> None:
+    """A round while the patient was off the list may have read the records."""
+    (first,) = take_objections(tmp_path, SitePolicy.in_force(tmp_path), ["p1"], ADA)
+    (tmp_path / "objections.txt").write_text("")
+    with HospitalLedger.open(ledger_path(tmp_path, "icu")) as ledger:
+        ledger.open_study("sepsis", {})
+        ledger.charge("sepsis", 1, Charge("instance", 4.0, 1.0, 1), (), "ab" * 32)
+    (again,) = take_objections(tmp_path, SitePolicy.in_force(tmp_path), ["P1"], ADA)
+    assert (again.is_new, again.was_listed) == (False, False)
+    assert (first.objection.ledgers, again.objection.ledgers) == ({}, {"icu": 2})
+    assert again.objection.number > first.objection.number
+    assert (again.objection.since, again.objection.renewed) == (first.objection.at, True)
+    assert recorded(tmp_path) == 1
+    with ObjectionLedger.open_in(tmp_path) as ledger:
+        (newest,) = ledger.objections()
+    letter = letter_of(tmp_path, newest, SitePolicy.in_force(tmp_path), (), "", datetime.now(UTC))
+    assert [each.number for each in letter.studies[0].rounds] == [1]
+    assert "Later the list did not name the patient any more" in letter.document().to_markdown()
+
+
+@pytest.mark.parametrize("point", ["objection.before-list", "objection.after-list"])
+def test_a_process_that_ends_while_it_lists_a_patient_again_leaves_no_round_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    take_objections(tmp_path, SitePolicy.in_force(tmp_path), ["p1"], ADA)
+    HospitalLedger.open(ledger_path(tmp_path, "icu")).close()
+    (tmp_path / "objections.txt").write_text("")
+
+    def come(name: str) -> None:
+        if name == point:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("client_sdk.study.objecting.failpoint", come)
+    with pytest.raises(KeyboardInterrupt):
+        take_objections(tmp_path, SitePolicy.in_force(tmp_path), ["p1"], ADA)
+    with ObjectionLedger.open_in(tmp_path) as ledger:
+        # None: all rounds are named, also later ones.
+        assert ledger.objections()[0].ledgers == {"icu": None}
+    monkeypatch.undo()
+    (again,) = take_objections(tmp_path, SitePolicy.in_force(tmp_path), ["p1"], ADA)
+    assert listed(tmp_path) == ["p1"]
+    assert again.objection.ledgers == {"icu": None if again.was_listed else 0}
 
 
 def test_rules_of_the_policy_hold(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def taken_part(home: Path, policy: str = "", **study: Any) -> Coordinator:
 
 def letter(home: Path, *documents: OpenedCertificate, ledgers: dict[str, int | None] | None = None) -> ObjectionLetter:
     seen = last_entries(home) if ledgers is None else ledgers
-    objection = Objection(1, "ab" * 32, NOW.isoformat(), DecidingPerson.acting("Ada"), seen)
+    objection = Objection(1, "ab" * 32, NOW.isoformat(), NOW.isoformat(), DecidingPerson.acting("Ada"), seen)
     return letter_of(home, objection, SitePolicy.in_force(home), documents, "", NOW)
 
 
@@ -124,16 +125,47 @@ def test_questions_evaluations_and_lost_rounds_are_named_apart(tmp_path: Path) -
     with HospitalLedger.open(ledger_path(tmp_path, "icu")) as ledger:
         ledger.open_study("sepsis", {"coordinator_key": "x"})
         ledger.accept_loss("sepsis", 2, [Charge("instance", 4.0, 1.0, 2)])
-        for round_number, bears in ((3, "all"), (4, "evaluated")):
+        for round_number, bears in ((3, "all"), (4, "evaluated"), (6, "monitored")):
             price = Charge("instance", 4.0, 1.0, 1, bears=bears, asks=True)  # type: ignore[arg-type]
             ledger.charge("sepsis", round_number, price, (), "ab" * 32)
         ledger.charge("sepsis", 5, Charge("instance", 4.0, 1.0, 1, bears="trained"), (), "ab" * 32)
     (one,) = letter(tmp_path).studies
-    assert [(each.number, each.kind) for each in one.rounds] == [(3, "question"), (4, "evaluation"), (5, "training")]
+    kinds = {each.number: each.kind for each in one.rounds}
+    assert kinds == {3: "question", 4: "evaluation", 5: "training", 6: "evaluation"}
     assert (one.lost, one.bounds) == (2, ())
     assert "no bound is known here. Write this letter again with the study's certificate" in (
         letter(tmp_path).document().to_markdown()
     )
+
+
+def test_a_loss_that_was_accepted_after_the_objection_is_in_it(tmp_path: Path) -> None:
+    """The new ledger counts its entries anew, so that the number at the objection says nothing of it."""
+    with HospitalLedger.open(ledger_path(tmp_path, "icu")) as ledger:
+        ledger.declare_slot("sepsis", 60.0)
+        ledger.open_study("sepsis", {"coordinator_key": "x"})
+        ledger.accept_loss("sepsis", 7, [Charge("instance", 4.0, 1.0, 14)])
+        ledger.charge("sepsis", 8, Charge("instance", 4.0, 1.0, 2), (), "ab" * 32)
+    (one,) = letter(tmp_path, ledgers={"icu": 2}).studies
+    assert (one.lost, one.rounds) == (7, ())
+
+
+@pytest.mark.parametrize("level", ["instance", "client"])
+def test_runs_of_flower_have_the_bound_that_was_counted_here(tmp_path: Path, level: Any) -> None:
+    """Against a closed form: three Gaussian steps, with ε of Rényi order λ and the δ of the policy."""
+    (tmp_path / "policy.toml").write_text(f"[limits.{level}]\nepsilon = 4.0\ndelta = 1e-5\norder = 6.0\n")
+    with HospitalLedger.open(ledger_path(tmp_path, "icu")) as ledger:
+        ledger.open_study("flower:7", {"framework": "flower", "run": "7"})
+        for number in (1, 2, 3):
+            ledger.charge("flower:7", number, Charge(level, 4.0, 1.0, 1), (), "ab" * 32)
+    (one,) = letter(tmp_path).studies
+    (bound,) = one.bounds
+    # (Canonne, Kamath & Steinke 2020, proposition 12.)
+    once = 3 * 7 / 2 / 16 + math.log1p(-1 / 7) - (math.log(1e-5) + math.log(7)) / 6
+    once = min(once, 3 * 7 / 2 / 16 + math.log(1e5) / 6)
+    assert bound.epsilon is not None
+    assert once * 0.98 <= bound.epsilon / (1 if level == "instance" else 2) <= once * 1.2
+    assert bound.delta == (1e-5 if level == "instance" else pytest.approx((1 + math.exp(bound.epsilon / 2)) * 1e-5))
+    assert "counted here" in letter(tmp_path).document().to_markdown()
 
 
 def test_a_certificate_that_is_another_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -73,6 +75,21 @@ def test_it_never_promises_that_something_released_goes(content: ObjectionLetter
         assert "The bound above holds for what was released, for any later use of it, and for good" in text
     else:
         assert "In none: no study of this hospital had begun a round by then." in text
+
+
+def test_losses_of_several_studies_are_added_up() -> None:
+    """A patient of two studies has both losses against somebody who sees both."""
+    other = study(study="stroke", bounds=(replace(BOUND, epsilon=2.0),))
+    text = letter(study(), other).document().to_markdown()
+    # attack_success of (3.23401, 2e-6), by hand.
+    guess = 100 * (math.exp(3.23401) + 2e-6) / (1 + math.exp(3.23401))
+    assert f"| all 2 together | classical, added up | 3.235 | 2.001e-06 | {math.ceil(10 * guess) / 10} % |" in text
+    assert "sees all that the study released" in text
+    alone = letter(study(), study(study="stroke", rounds=())).document().to_markdown()
+    assert "together" not in alone
+    unknown = letter(study(), study(study="stroke", bounds=(), source="Write it again.")).document().to_markdown()
+    assert "For all of them together no bound is known here" in unknown
+    assert "added up |" not in unknown
 
 
 def test_lost_and_unread_ledgers_are_named() -> None:

@@ -22,6 +22,7 @@ from study_protocol.study.control_chart import (
     rule_in_words,
     statistics_of,
     threshold_of,
+    untold,
     words_of,
 )
 from tests.factories.monitored_studies import monitoring, window_answer
@@ -72,6 +73,8 @@ def test_windows_without_an_estimate_are_passed_over() -> None:
     windows = figures((0.9, 0.1), (0.0, 0.1), (0.9, 0.1))
     windows[2] = {SLOPE: WindowFigure(None, None, None, None)}
     assert statistics_of(monitoring(), windows, SLOPE) == pytest.approx({1: -1.0, 3: -math.sqrt(2)})
+    # That is no sign of a model that is right, as where it predicts 0 for everybody.
+    assert untold(windows | {5: {}}) == [2, 5]
 
 
 def test_an_alarm_says_which_window_and_how_far() -> None:

@@ -69,3 +69,13 @@ def test_every_rule_that_is_not_kept_is_named(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text('needs_masking = true\nunpinned_roster = "refused"\n')
     with pytest.raises(Refused, match="needs_masking, unpinned_roster"):
         HospitalCharges(tmp_path, "records", "flower").pay("run", TERMS, None, MODEL)
+
+
+def test_a_patient_who_objects_while_a_round_is_charged_ends_it(tmp_path: Path) -> None:
+    """The letter on the objection may not know this round."""
+    charges = HospitalCharges(tmp_path, "records", "flower")
+    (tmp_path / "objections.txt").write_text("p1\n")
+    with pytest.raises(Refused, match="objected"):
+        charges.pay("run", TERMS, None, MODEL)
+    with pytest.raises(Refused, match="excluded_patients"):
+        HospitalCharges(tmp_path, "records", "flower").pay("run", TERMS, None, MODEL)

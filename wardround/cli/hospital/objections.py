@@ -193,7 +193,7 @@ class _Letters:
         documents = [opened(path.read_bytes(), str(path)) for path in self.certificates]
         paths: dict[int, Path] = {}
         for identity in identities:
-            objection = objection_of(self.home, identity)
+            objection = objection_of(self.home, identity, self.rules.current().exclusions)
             presence = (
                 NOT_LOOKED_UP if self.records is None else presence_in(self.records[0], identity, self.records[1])
             )
@@ -268,7 +268,7 @@ def _records(
 
 def _show_taken(objections: Sequence[TakenObjection], rules: SitePolicy) -> None:
     for each in objections:
-        since = each.objection.at[:16].replace("T", " ")
+        since = each.objection.since[:16].replace("T", " ")
         if not each.is_new:
             relisted = "" if each.was_listed else ". The patient was not on the list any more, and is again"
             say(f"objection {each.objection.number}: recorded since {since} UTC{relisted}")
@@ -290,7 +290,13 @@ def _show_letters(paths: Iterable[Path]) -> None:
 
 def _facts(objection: Objection) -> dict[str, object]:
     person = objection.person.to_dict()
-    return {"number": objection.number, "at": objection.at, "person": person, "digest": objection.digest}
+    return {
+        "number": objection.number,
+        "at": objection.at,
+        "since": objection.since,
+        "person": person,
+        "digest": objection.digest,
+    }
 
 
 def _as_json(objection: TakenObjection, path: Path) -> dict[str, object]:

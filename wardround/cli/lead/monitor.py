@@ -113,7 +113,7 @@ def _as_json(monitoring: MonitoringSettings, queries: Mapping[int, Query], windo
 
 
 def _print(study: str, monitoring: MonitoringSettings, queries: Mapping[int, Query], windows: Windows) -> None:
-    from study_protocol.study.control_chart import MEASURES, alarms_of, rule_in_words, threshold_of, words_of
+    from study_protocol.study.control_chart import MEASURES, alarms_of, rule_in_words, threshold_of, untold, words_of
 
     rows: list[list[str]] = []
     for number in range(1, monitoring.windows + 1):
@@ -127,6 +127,9 @@ def _print(study: str, monitoring: MonitoringSettings, queries: Mapping[int, Que
     alarms = alarms_of(monitoring, windows)
     for line in [f"ALARM, {alarm.in_words}" for alarm in alarms] or ["no alarm"]:
         say(line)
+    if unknown := untold(windows):
+        numbers = ", ".join(map(str, unknown))
+        say(f"no alarm can come of window {numbers}: too few patients for the noise, or predictions that are all alike")
 
 
 def notes_of(study: str, queries: Mapping[int, Query], windows: Windows, *, is_mean: bool) -> list[str]:
