@@ -148,8 +148,8 @@ def alarms_of(monitoring: MonitoringSettings, windows: Mapping[int, Mapping[str,
 
 def untold(windows: Mapping[int, Mapping[str, WindowFigure]]) -> list[int]:
     """Return the windows that were answered and have no slope: no alarm can come of them."""
-    told = {number for number, _, _ in _known(windows, SLOPE)}
-    return sorted(set(windows) - told)
+    with_slope = {number for number, _, _ in _known_figures(windows, SLOPE)}
+    return sorted(set(windows) - with_slope)
 
 
 def rule_in_words(monitoring: MonitoringSettings) -> str:
