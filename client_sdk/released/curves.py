@@ -149,8 +149,8 @@ def step_deviation(settings: StudySettings, coordinates: int) -> float:
     if (noise := privacy.noise_of_updates(coordinates)) is not None:
         std = noise.std_of(math.ceil(clients)) if privacy.rules.divides_noise else noise.std
         return std / clients
-    one = privacy.noise_multiplier * privacy.clip_norm
-    return one * math.sqrt(clients) / clients / privacy.expected_batch_size
+    deviation = privacy.noise_multiplier * privacy.clip_norm
+    return deviation * math.sqrt(clients) / clients / privacy.expected_batch_size
 
 
 def accumulated(shares: Mapping[int, float]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -64,13 +64,17 @@ def letter_of(
             studies += ledger_studies
             if any(study.rounds or study.lost for study in ledger_studies):
                 local_limits += _local_limits(ledger, path.stem, policy)
-    if unknown := sorted(by_study.keys() - {study.study for study in studies}):
-        raise ConfigurationError(f"certificate of {unknown[0]}: this hospital has no ledger of that study")
+    _require_known(by_study.keys() - {study.study for study in studies})
     unread = tuple(dataset for dataset, last in objection.ledgers.items() if last is None)
     by = str(objection.person)
     facts = (tuple(studies), tuple(local_limits), unread, issued)
     renewed = objection.at if objection.renewed else ""
     return ObjectionLetter(objection.number, objection.since, by, presence, *facts, renewed)
+
+
+def _require_known(unknown: Collection[str]) -> None:
+    if unknown:
+        raise ConfigurationError(f"certificate of {min(unknown)}: this hospital has no ledger of that study")
 
 
 def presence_in(records: Records, identity: str, name: str) -> str:

@@ -26,14 +26,14 @@ STUDIES = ((6, 500, 2.0), (10, 1000, 1.0))
 class DrawnTable:
     """correlation: of any two columns. score: log-odds of (patients, columns) standard normal numbers.
 
-    shown: what the columns hold of them.
+    cells_of: what the columns hold of them.
     """
 
     name: str
     columns: int
     correlation: float
     score: Callable[[Floats], Floats]
-    shown: Callable[[Floats], Floats] = lambda numbers: numbers
+    cells_of: Callable[[Floats], Floats] = lambda numbers: numbers
 
 
 def _of(*weights: float) -> Callable[[Floats], Floats]:
@@ -51,14 +51,14 @@ TABLES = (
 )
 
 
-def drawn(table: DrawnTable) -> tuple[dict[str, str], Loaded]:
+def draw(table: DrawnTable) -> tuple[dict[str, str], Loaded]:
     """Return the columns as they are declared, and the table."""
     random = np.random.default_rng(0)
     common = random.standard_normal((PATIENTS, 1))
-    own = random.standard_normal((PATIENTS, table.columns))
-    numbers = np.sqrt(1 - table.correlation) * own + np.sqrt(table.correlation) * common
+    unique = random.standard_normal((PATIENTS, table.columns))
+    numbers = np.sqrt(1 - table.correlation) * unique + np.sqrt(table.correlation) * common
     ill = random.uniform(size=PATIENTS) < 1 / (1 + np.exp(-table.score(numbers)))
-    cells = table.shown(numbers)
+    cells = table.cells_of(numbers)
     ends = zip(*np.quantile(cells, (0.001, 0.999), axis=0), strict=True)
     described = {f"x{at}": f"{low:.4g}..{high:.4g}" for at, (low, high) in enumerate(ends)}
     return described, ({name: cells[:, at] for at, name in enumerate(described)}, ill.astype(np.int64))
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     seeds = parser.parse_args().seeds
     for table in TABLES:
-        described, loaded = drawn(table)
+        described, loaded = draw(table)
         for hospitals, records, epsilon in STUDIES:
             dealt = AdditiveTable(table.name, described, lambda loaded=loaded: loaded, hospitals, records)
             sys.stdout.write(line(measured(dealt, epsilon, seeds, None, typical=False)) + "\n")

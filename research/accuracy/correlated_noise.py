@@ -116,11 +116,11 @@ def _largest_nuclear_norm(workload: Floats, start: Floats) -> float:
     """Ascend: the polar factor Q of AV, and then the rows of AᵀQ. Neither step lets tr(QᵀAV) fall."""
     vectors, reached = start, 0.0
     for _ in range(_STEPS):
-        left, values, right = np.linalg.svd(workload @ vectors, full_matrices=False)
+        weights, values, right = np.linalg.svd(workload @ vectors, full_matrices=False)
         before, reached = reached, float(values.sum())
         if reached <= before * (1 + _CONVERGED):
             break
-        vectors = _unit_rows(workload.T @ (left @ right))
+        vectors = _unit_rows(workload.T @ (weights @ right))
     return reached
 
 

@@ -143,12 +143,9 @@ class ObjectionLetter:
             if not study.bounds:
                 lines.append(f"Study {study.study}: no bound is known here. {study.source}")
         if len(studies) > 1:
-            lines.append("Several studies together reveal more of a patient than each of them: their losses add up.")
-            total = total_bound([study.bounds for study in studies])
-            if total is None:
-                lines.append("For all of them together no bound is known here, because one of them has none.")
-            else:
-                rows.append(_bound_row(f"all {len(studies)} together", total, "the rows above"))
+            remarks, row = _together(studies)
+            lines += remarks
+            rows += row
         columns = ("Study", "Number", "ε at most", "δ", "Right guess at most", "For whom, and from what")
         return Section(title, (*lines, *self.local_limits), columns, tuple(rows))
 
@@ -162,6 +159,15 @@ class ObjectionLetter:
             "bound above holds for what was released, for any later use of it, and for good.",
             "The hospital's records of treatment are another matter, which this letter does not touch.",
         )
+
+
+def _together(studies: Sequence[LetterStudy]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the sentences about several studies, and the row of their sum if each has a bound."""
+    remark = "Several studies together reveal more of a patient than each of them: their losses add up."
+    total = total_bound([study.bounds for study in studies])
+    if total is None:
+        return [remark, "For all of them together no bound is known here, because one of them has none."], []
+    return [remark], [_bound_row(f"all {len(studies)} together", total, "the rows above")]
 
 
 _TO = (

@@ -56,10 +56,10 @@ def total_bound(by_study: Sequence[Sequence[PatientBound]]) -> PatientBound | No
     Losses of several studies about one patient add up (Dwork & Roth 2014, theorem 3.16).
     """
     classical = [next((each for each in bounds if each.name.startswith("classical")), None) for bounds in by_study]
-    known = [(each.epsilon, each.delta) for each in classical if each is not None and each.epsilon is not None]
-    if len(known) < len(classical) or not known:
+    losses = [(each.epsilon, each.delta) for each in classical if each is not None and each.epsilon is not None]
+    if len(losses) < len(classical) or not losses:
         return None
-    epsilon, delta = (math.fsum(values) * _UP for values in zip(*known, strict=True))
+    epsilon, delta = (math.fsum(values) * _UP for values in zip(*losses, strict=True))
     return PatientBound(
         "classical, added up",
         epsilon,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -83,18 +83,32 @@ def give_mean(answers: Iterable[FlowerMessage], sent: Mapping[str, Any]) -> bool
 
     Return False, and change nothing, if an answer has not one record of arrays with their names and shapes.
     """
-    contents, before = [answer.content for answer in answers], {name: array.numpy() for name, array in sent.items()}
-    records = [list(content.array_records.values()) for content in contents]
-    received = [{name: array.numpy() for name, array in record[0].items()} for record in records if len(record) == 1]
-    shapes = {name: values.shape for name, values in before.items()}
-    if len(received) != len(records) or any({n: v.shape for n, v in one.items()} != shapes for one in received):
+    contents, before = [answer.content for answer in answers], _values_of(sent)
+    updates = _updates_in(contents, before)
+    if updates is None:
         return False
     app, mean = flower("flwr.app"), dict[str, Any]()
     for name, values in before.items():
-        total = np.sum([one[name].astype(np.float64) for one in received], axis=0)
+        total = np.sum([update[name].astype(np.float64) for update in updates], axis=0)
         # Beyond the type it becomes an infinity.
         with np.errstate(over="ignore"):
-            mean[name] = app.Array((total / len(received)).astype(values.dtype))
+            mean[name] = app.Array((total / len(updates)).astype(values.dtype))
     for content in contents:
         content[next(iter(content.array_records))] = app.ArrayRecord(mean)
     return True
+
+
+def _updates_in(contents: Sequence[Any], before: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the arrays of every answer, or None if an answer has not one record with these names and shapes."""
+    records = [list(content.array_records.values()) for content in contents]
+    updates = [_values_of(record[0]) for record in records if len(record) == 1]
+    shapes = _shapes_of(before)
+    return updates if len(updates) == len(records) and all(_shapes_of(update) == shapes for update in updates) else None
+
+
+def _values_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: array.numpy() for name, array in arrays.items()}
+
+
+def _shapes_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: array.shape for name, array in values.items()}

@@ -314,8 +314,8 @@ def _noise_for_windows(settings: AnySettings, budget: Budget) -> str:
     # Scheduled evaluations would be scaled with the windows.
     if monitoring is None or settings.evaluation is not None:
         return ""
-    cost, others = monitoring.cost(), [monitoring.cost()] * (monitoring.windows - 1)
-    min_noise = min_noise_multiplier(budget, cost, others)
+    cost, costs_of_rest = monitoring.cost(), [monitoring.cost()] * (monitoring.windows - 1)
+    min_noise = min_noise_multiplier(budget, cost, costs_of_rest)
     if min_noise is None:
         return ""
     # Of all windows together, as if they were one question.

@@ -32,8 +32,8 @@ def _cohort(model: Model) -> Patients:
     cohort = {each.column: _values(each, generator) for each in model.design.predictors}
     outcome = model.outcome
     is_count = model.family == "poisson"
-    drawn = generator.poisson(outcome.high / 4, _PATIENTS).astype(np.float64) if is_count else None
-    cohort[outcome.column] = _values(outcome, generator) if drawn is None else drawn
+    counts = generator.poisson(outcome.high / 4, _PATIENTS).astype(np.float64) if is_count else None
+    cohort[outcome.column] = _values(outcome, generator) if counts is None else counts
     for number in filter(None, (model.offset, model.weights)):
         cohort[number.column] = np.full(_PATIENTS, number.middle)
     return cohort
@@ -44,7 +44,7 @@ def _values(variable: Range | Indicator | Factor, generator: np.random.Generator
         return generator.normal(variable.middle, variable.half / 3, _PATIENTS)
     if isinstance(variable, Factor):
         return generator.choice(np.array(variable.categories), _PATIENTS)
-    other = "other"
-    while other in (*variable.categories, *variable.missing_values):
-        other += "_"
-    return generator.choice(np.array([variable.categories[0], other]), _PATIENTS)
+    unlisted = "other"
+    while unlisted in (*variable.categories, *variable.missing_values):
+        unlisted += "_"
+    return generator.choice(np.array([variable.categories[0], unlisted]), _PATIENTS)

@@ -185,7 +185,7 @@ def _plan(
             write_settings(path, output, study_settings, replaced)
     if as_json:
         values = outlook.to_dict() | {"noise_against_signal": [signal.to_dict() for signal in signals]}
-        print_json(values | {"settings": replaced, "kept_for_windows": [asdict(kept) for kept in kept_windows]})
+        print_json(values | {"settings": replaced, "kept_for_windows": [asdict(window) for window in kept_windows]})
     else:
         show_forecast(outlook)
         for line in kept_in_words(study_settings):
