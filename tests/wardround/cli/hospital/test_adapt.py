@@ -105,7 +105,7 @@ def test_the_help_says_that_it_stays_at_the_hospital() -> None:
     assert adapt.__doc__ is not None
     words = " ".join(wardround("adapt", "--help").stdout.split())
     assert "must stay at this hospital" in adapt.__doc__
-    assert "Nothing is sent, and no ε is spent" in words
+    assert "No number is sent, and no ε is spent" in words
 
 
 def test_too_few_patients_are_said_with_their_number(model: Path) -> None:

@@ -92,9 +92,9 @@ def test_what_is_no_study_is_named_with_every_wrong_entry(
 def test_the_settings_of_the_page_on_monitoring_are_read_with_a_date_or_its_text(tmp_path: Path, quoted: bool) -> None:
     page = (DOCS / "monitoring.md").read_text(encoding="utf-8")
     section = page.split("```toml\n")[1].split("```")[0]
-    assert "first_day = 2027-04-01 " in section
+    assert 'first_day = "2027-04-01"' in section
     path = tmp_path / "study.toml"
-    section = section.replace("2027-04-01", '"2027-04-01"') if quoted else section
+    section = section if quoted else section.replace('"2027-04-01"', "2027-04-01")
     path.write_text((DOCS / "study.toml").read_text(encoding="utf-8") + section, encoding="utf-8")
     monitoring = read_settings(path).monitoring
     assert monitoring is not None
