@@ -120,9 +120,11 @@ $(MLFLOW): constraints.txt
 	.mlflow-venv/bin/python -m pip install --quiet "mlflow[auth]==$$(sed -n 's/^mlflow-skinny==//p' constraints.txt)"
 	@touch $@
 
-$(FLOWER): pyproject.toml
+# The pinned torch has a build for CPUs alone.
+$(FLOWER): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .flower-venv
-	.flower-venv/bin/python -m pip install --quiet '.[flower]' 'flwr[simulation,dp]>=1.42,<1.43' torch
+	.flower-venv/bin/python -m pip install --quiet '.[flower]' 'flwr[simulation,dp]>=1.42,<1.43' \
+		"$$(sed -n '/^torch==/p' constraints.txt)"
 	@touch $@
 
 $(FUZZ): pyproject.toml constraints.txt | $(BIN)/python
