@@ -23,7 +23,7 @@ from study_protocol.queries.answer import (
 from study_protocol.queries.counting import NORMAL, Floats, counts
 from study_protocol.queries.phrases import listed
 from study_protocol.queries.regression.design import INTERCEPT
-from study_protocol.queries.regression.estimates import Fit, ReleasedSums, fit, remainder, stands_out
+from study_protocol.queries.regression.estimates import Fit, ReleasedSums, breaks_the_law, fit, remainder, stands_out
 from study_protocol.queries.regression.model import Model
 
 NEXT, FRAME, SCALED, TERM = "next", "frame", "scaled", "term"
@@ -83,7 +83,9 @@ def final_answer(model: Model, noised: NoisedSum) -> Answer:
                 plot=_forest(model, scale="log"),
             )
         )
-    notes = (_LAW[model.family].format(fitted.dispersion),) if refusal is None else (refusal, _WHAT_HELPS)
+    notes = (_LAW[model.family].format(fitted.dispersion),) if refusal is None else (refusal,)
+    # A law that does not fit would not fit with more budget.
+    notes = (*notes, _WHAT_HELPS) if refusal not in (None, _NOT_POISSON) else notes
     return Answer(tables=(*tables, patients_table(model, noised)), notes=(*notes, *missing))
 
 
@@ -116,6 +118,8 @@ def _refusal(model: Model, released: ReleasedSums, fitted: Fit) -> str | None:
         return _NOT_DETERMINED.format(listed(_least_known(model, released)))
     if model.family != "linear" and remainder(released, fitted) > _MOST_REMAINDER:
         return _NOT_CONVERGED
+    if breaks_the_law(released):
+        return _NOT_POISSON
     return None
 
 
@@ -182,6 +186,10 @@ _NOT_DETERMINED = (
 _NOT_CONVERGED = (
     "No estimates: the last step was so long that its intervals would be too short. The steps before it had too much "
     "noise, or there were too few of them."
+)
+_NOT_POISSON = (
+    "No estimates: at the range's high there are more or fewer patients than Poisson's law has there, so that its "
+    "intervals would be too short. Ask again with a higher high, which few counts reach."
 )
 _WHAT_HELPS = (
     "What helps: more budget (a smaller noise multiplier), fewer predictors, narrower ranges, rare categories put "

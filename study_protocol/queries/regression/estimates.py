@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study_protocol.queries.counting import NORMAL, STANDS_OUT, Floats
-from study_protocol.queries.regression.families import FamilyName
+from study_protocol.queries.regression.families import TOP_VARIANCE, FamilyName
 
 
 @dataclass(frozen=True, repr=False)
@@ -21,6 +21,7 @@ class ReleasedSums:
     noised       (D, D) where the information has noise. It has none where it is zero by design: between hospitals
     slopes       how many coefficients are none of an intercept
     square       Σ w·r², with its noise. Of a yes or no 0
+    top          Σ w·z of `families.excess_at_top`, with its noise. But of counts 0
     """
 
     gradient: Floats
@@ -31,6 +32,8 @@ class ReleasedSums:
     slopes: int
     square: float = 0.0
     square_noise: float = 0.0
+    top: float = 0.0
+    top_noise: float = 0.0
 
     @property
     def floor(self) -> float:
@@ -152,6 +155,15 @@ def _dispersion(released: ReleasedSums, step: Floats, noise: Floats) -> float:
 def stands_out(released: ReleasedSums) -> bool:
     """Return whether the information is above its noise in every direction, so that no part of it was floored."""
     return released.patients > released.floor and released.smallest > released.floor
+
+
+def breaks_the_law(released: ReleasedSums) -> bool:
+    """Return whether more or fewer counts lie at the range's high than Poisson's law has, beyond noise and sampling.
+
+    Then what the law says of counts above it is wrong, and estimates are biased.
+    """
+    error = math.hypot(released.top_noise, math.sqrt(TOP_VARIANCE * max(released.patients, 0.0)))
+    return abs(released.top) > STANDS_OUT * error
 
 
 def remainder(released: ReleasedSums, fitted: Fit) -> float:

@@ -13,8 +13,10 @@ from study_protocol.queries.counting import Floats
 
 FamilyName = Literal["logistic", "poisson", "linear"]
 GOLDEN = (1 + math.sqrt(5)) / 2
-# Of the squared norm: the part of the count of patients, and that of the squared residual.
-_COUNT_SHARE, _SQUARE_SHARE = 0.02, 0.04
+# Of the squared norm: the part of the count of patients, of the squared residual, and of what lies at the high.
+_COUNT_SHARE, _SQUARE_SHARE, _TOP_SHARE = 0.02, 0.04, 0.03
+# Of v: what `excess_at_top` varies by at most.
+TOP_VARIANCE = 0.05
 # Of a linear regression: the part of the information, beside the gradient.
 _INFORMATION_SHARE = 0.25
 _PLACES = 4096
@@ -28,12 +30,14 @@ class Scales:
     gradient     w·r·u
     information  w·v·u·uᵀ, off the diagonal times √2
     square       w·r², but of a yes or no 0: its mean says how it varies
+    top          w·z of a count, z of `excess_at_top`. Of others 0
     """
 
     count: float
     gradient: float
     information: float
     square: float = 0.0
+    top: float = 0.0
 
 
 def parts(family: FamilyName, outcome: Floats, predictor: Floats, high: float) -> tuple[Floats, Floats]:
@@ -63,6 +67,28 @@ def clipped_poisson(rate: Floats, high: float) -> tuple[Floats, Floats]:
         lower, below = below, below + np.exp(count * logs - rate - math.lgamma(count + 1))
     lower, below = np.minimum(lower, 1.0), np.minimum(below, 1.0)
     return np.minimum(rate * lower + high * (1 - below), high), np.minimum(rate * below, high)
+
+
+def excess_at_top(outcome: Floats, predictor: Floats, high: float) -> Floats:
+    """Return z of every patient, shape (n,), |z| ≤ 1: how much more counts lie at the high than Poisson's law has.
+
+    z = f·(1[y ≥ H] - p - h·r) with p = P(Y ≥ H), h = P(Y = H - 1) / P(Y < H) and the residual r. Its mean is 0 under
+    the law, and stays so to first order where the predictor is a little off (Neyman 1959), as dp/dη = h·v. The public
+    f ≤ 1 bounds it by 1, and its variance by `TOP_VARIANCE`·v.
+    """
+    rate = np.exp(predictor)
+    mean, curvature = clipped_poisson(rate, high)
+    below = curvature / rate
+    last = np.exp((high - 1) * predictor - rate - math.lgamma(high))
+    hazard = np.minimum(last / np.maximum(below, 1e-300), 1.0)
+    top, gap = 1 - below, high - mean
+    # In y it falls from 0 to H - 1, and rises once, at H.
+    ends = np.abs([hazard * mean - top, hazard * (gap - 1) + top, below - hazard * gap]).max(axis=0)
+    # min(Y, H) varies by v at most, and its covariance with 1[Y ≥ H] is p(H - m).
+    variance = top * below - 2 * hazard * top * gap + hazard**2 * curvature
+    least = np.sqrt(TOP_VARIANCE * curvature / np.maximum(variance, 1e-300))
+    factor = np.minimum(1 / np.maximum(ends, 1.0), least)
+    return np.asarray(factor * ((outcome >= high) - top - hazard * (np.minimum(outcome, high) - mean)), np.float64)
 
 
 @cache
@@ -103,7 +129,7 @@ def scales(family: FamilyName, radius_square: float, high: float, *, at_zero: bo
     logistic  count² + (gradient·R·r)² + (information·R²·v)² with r = μ and v = μ(1 - μ), or mirrored. With
               b = information·R²/4 and a = gradient·R it is at most count² + a² where 16 b² μ²(1 - μ) ≤ a²(1 + μ). The
               largest μ²(1 - μ) / (1 + μ) is φ⁻⁵, φ the golden ratio, at μ = 1/φ. So b² = a² φ⁵ / 16 costs nothing
-    poisson   |r| ≤ H and v ≤ V. `free_curvature` costs nothing, w·r² has its own part
+    poisson   |r| ≤ H and v ≤ V. `free_curvature` costs nothing, w·r² and w·z have parts of their own
     linear    |r| ≤ H, v = 1
     at zero   r and v are of η = 0: ½ and ¼, or max(m, H - m) and P(Y < H)·1
 
@@ -113,9 +139,11 @@ def scales(family: FamilyName, radius_square: float, high: float, *, at_zero: bo
         at_zero: whether the linear predictor of every patient is 0, by public numbers.
     """
     radius, rest = math.sqrt(radius_square), 1 - _COUNT_SHARE
-    count, square = math.sqrt(_COUNT_SHARE), 0.0
+    count, square, top = math.sqrt(_COUNT_SHARE), 0.0, 0.0
     if family != "logistic":
         rest, square = rest - _SQUARE_SHARE, math.sqrt(_SQUARE_SHARE) / high**2
+    if family == "poisson":
+        rest, top = rest - _TOP_SHARE, math.sqrt(_TOP_SHARE)
     if family == "linear":
         information = _INFORMATION_SHARE * rest
         parts_of = math.sqrt(rest - information) / (radius * high), math.sqrt(information) / radius_square
@@ -124,10 +152,10 @@ def scales(family: FamilyName, radius_square: float, high: float, *, at_zero: bo
         residual, curvature = parts(family, np.zeros(1), np.zeros(1), high)
         largest = max(-float(residual[0]), high + float(residual[0]))
         half = math.sqrt(rest / 2)
-        return Scales(count, half / (radius * largest), half / (radius_square * float(curvature[0])), square)
+        return Scales(count, half / (radius * largest), half / (radius_square * float(curvature[0])), square, top)
     gradient = math.sqrt(rest)
     if family == "poisson":
         free = math.sqrt(free_curvature(high))
         parts_of = gradient / (radius * high), gradient * free / (radius_square * largest_curvature(high))
-        return Scales(count, *parts_of, square)
+        return Scales(count, *parts_of, square, top)
     return Scales(count, gradient / radius, gradient * math.sqrt(GOLDEN**5 / 16) * 4 / radius_square)

@@ -12,7 +12,7 @@ from study_protocol.queries.answer import NoisedSum
 from study_protocol.queries.counting import Floats
 from study_protocol.queries.regression.design import Design, triangle_of
 from study_protocol.queries.regression.estimates import ReleasedSums
-from study_protocol.queries.regression.families import FamilyName, Scales, parts, scales
+from study_protocol.queries.regression.families import FamilyName, Scales, excess_at_top, parts, scales
 from study_protocol.queries.regression.start import at_level
 from study_protocol.queries.second_moments import rounded_sum
 from study_protocol.queries.variables import Indicator, Patients, Range
@@ -60,9 +60,9 @@ class Model:
 
     @property
     def block(self) -> int:
-        """Numbers of one patient's vector: the count, gradient, information and, but of a yes or no, w·r²."""
+        """Numbers of one patient's vector: count, gradient, information, w·r² but of a yes or no, w·z of a count."""
         columns = self.slopes + 1
-        return 1 + columns + columns * (columns + 1) // 2 + (self.family != "logistic")
+        return 1 + columns + columns * (columns + 1) // 2 + {"logistic": 0, "poisson": 2, "linear": 1}[self.family]
 
     @property
     def shared(self) -> int:
@@ -122,10 +122,11 @@ class Model:
         return rounded_sum(rows[included & ~np.isnan(rows).any(axis=1)], self._vectors, self.block, spacing)
 
     def _vectors(self, rows: Floats) -> Floats:
-        """Return the vectors of these patients: count, slopes, their triangle, the square, what has the intercept."""
+        """Return the vectors of these patients: count, slopes, their triangle, w·r², w·z, what has the intercept."""
         columns, factors = self.slopes + 1, self.scales
         u, outcome, rest = rows[:, :columns], rows[:, columns], rows[:, columns + 1 :]
-        residuals, curvatures = parts(self.family, outcome, self._predictors(u, rest), self.high)
+        predictors = self._predictors(u, rest)
+        residuals, curvatures = parts(self.family, outcome, predictors, self.high)
         if self.frame:
             centre, linear = self._frame
             u = np.column_stack([_products(u[:, :-1] - centre, linear), u[:, -1]])
@@ -136,11 +137,13 @@ class Model:
         gradient = factors.gradient * (weights * residuals)[:, None] * u
         below, across, doubles = triangle_of(columns)
         information = factors.information * doubles * (weights * curvatures)[:, None] * u[:, below] * u[:, across]
-        square = [factors.square * (weights * residuals**2)[:, None]] if factors.square else []
+        more = [factors.square * (weights * residuals**2)[:, None]] if factors.square else []
+        if factors.top:
+            more.append(factors.top * (weights * excess_at_top(outcome, predictors, self.high))[:, None])
         slopes = columns * (columns - 1) // 2
         counts = np.full((len(u), 1), factors.count)
         return np.concatenate(
-            [counts, gradient[:, :-1], information[:, :slopes], *square, gradient[:, -1:], information[:, slopes:]],
+            [counts, gradient[:, :-1], information[:, :slopes], *more, gradient[:, -1:], information[:, slopes:]],
             axis=1,
         )
 
@@ -192,8 +195,10 @@ class Model:
             information_noise=noised.std / factors.information,
             noised=noised_at,
             slopes=slopes,
-            square=float(shared[-1]) / factors.square if factors.square else 0.0,
+            square=float(shared[1 + slopes + len(below)]) / factors.square if factors.square else 0.0,
             square_noise=noised.std / factors.square if factors.square else 0.0,
+            top=float(shared[-1]) / factors.top if factors.top else 0.0,
+            top_noise=noised.std / factors.top if factors.top else 0.0,
         )
 
     @property

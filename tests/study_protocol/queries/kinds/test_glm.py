@@ -192,6 +192,21 @@ def test_where_coverage_cannot_be_kept_there_are_words_and_no_numbers(spoiled: A
         assert "weight" in answer.notes[0]
 
 
+@pytest.mark.parametrize(("high", "seed"), [(4.0, 0), (4.0, 1), (6.0, 2)])
+def test_clipped_counts_that_vary_more_than_poisson_have_words_and_no_numbers(high: float, seed: int) -> None:
+    """Twice the variance of Poisson's law. Under the law itself the same question has numbers, but for 1 in 370."""
+    generator = np.random.default_rng(seed)
+    first = question(family="poisson", outcome={"column": "y", "low": 0.0, "high": high}, noise_multiplier=1.0)
+    patients = records(10_000, generator)
+    rate = np.exp(0.5 * patients["age"] - 0.3 * patients["weight"])
+    poisson = asked(first, patients | {"y": generator.poisson(rate).astype(float)}, generator)
+    assert None not in coefficients(poisson, "low")
+    varied = asked(first, patients | {"y": generator.poisson(generator.gamma(rate)).astype(float)}, generator)
+    assert coefficients(varied, "low") == [None] * 4
+    assert "at the range's high" in varied.notes[0]
+    assert "a higher high" in varied.notes[0]
+
+
 def test_sums_that_a_hospital_falsified_still_have_an_answer() -> None:
     for scale in (0.0, -1e12, 1e18):
         for entries in ({}, COUNTS, NUMBER):

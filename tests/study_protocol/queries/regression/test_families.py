@@ -9,8 +9,10 @@ import pytest
 from scipy import stats
 
 from study_protocol.queries.regression.families import (
+    TOP_VARIANCE,
     FamilyName,
     clipped_poisson,
+    excess_at_top,
     free_curvature,
     largest_curvature,
     parts,
@@ -58,8 +60,11 @@ def test_norm_of_the_longest_vector_is_1_and_nearly_reached(
         gradient = factors.gradient**2 * residual**2 * radius_square
         squares = factors.count**2 + gradient + factors.information**2 * curvature**2 * radius_square**2
         squares = squares + factors.square**2 * residual**4
+        excess = excess_at_top(np.full(len(predictors), outcome), predictors, high)
+        squares = squares + factors.top**2 * excess**2
         longest = max(longest, float(squares.max()))
-    assert 0.99 < longest <= 1 + 1e-12
+    # Of counts up to 1 nothing can be said of the law: their excess is 0.
+    assert (0.96 if family == "poisson" and high == 1 else 0.99) < longest <= 1 + 1e-12
 
 
 @pytest.mark.parametrize("family", ["logistic", "poisson"])
@@ -71,9 +76,30 @@ def test_at_zero_the_longest_vector_is_1(family: FamilyName) -> None:
             factors.information * curvature * radius_square
         ) ** 2
         squares = squares + factors.square**2 * residual**4
-        # The squared residual has a part of its own, which at 0 is not filled.
-        least = 0.99 if family == "logistic" else 0.95
+        if family == "poisson":
+            squares = squares + (factors.top * excess_at_top(np.array([0.0, high]), np.zeros(2), high)) ** 2
+        # The squared residual and the excess have parts of their own, which at 0 are not filled.
+        least = 0.99 if family == "logistic" else 0.91
         assert least < float(squares.max()) + factors.count**2 <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("high", [1.0, 2.0, 4.0, 10.0, 60.0])
+def test_the_excess_at_the_high_has_mean_0_and_its_bounds_under_poisson(high: float) -> None:
+    predictors, outcomes = np.linspace(-50, 50, 8001), np.arange(high + 1)
+    excess = np.array([excess_at_top(np.full(8001, outcome), predictors, high) for outcome in outcomes])
+    assert float(np.abs(excess).max()) <= 1 + 1e-12
+    rates = np.exp(predictors)
+    law = stats.poisson.pmf(outcomes[:, None], rates)
+    law[-1] = stats.poisson.sf(high - 1, rates)
+    assert (law * excess).sum(axis=0) == pytest.approx(np.zeros(8001), abs=1e-12)
+    curvature = clipped_poisson(rates, high)[1]
+    assert bool(((law * excess**2).sum(axis=0) <= TOP_VARIANCE * curvature + 1e-12).all())
+    # A predictor that is a little off moves its mean to second order alone.
+    near = predictors[np.abs(predictors) < 4]
+    off = stats.poisson.pmf(outcomes[:, None], np.exp(near + 1e-4))
+    off[-1] = stats.poisson.sf(high - 1, np.exp(near + 1e-4))
+    moved = (off * excess[:, np.abs(predictors) < 4]).sum(axis=0)
+    assert float(np.abs(moved).max()) < 1e-4 * 2e-3
 
 
 def test_linear_parts_share_the_norm() -> None:
