@@ -94,12 +94,19 @@ class Windows:
     def figures(self, slope: float, intercept: float) -> dict[str, WindowFigure]:
         logits = self._draw.normal(self._mean, self._deviation, self._patients)
         outcome = (self._draw.random(self._patients) < sigmoid(intercept + slope * logits)).astype(float)
-        p, bins = sigmoid(logits), len(EDGES) + 1
-        sums = self._question.vectors(p, outcome).sum(axis=0) + self._std * self._draw.standard_normal(2)
-        counts = np.bincount(np.searchsorted(EDGES, p, side="right"), minlength=bins)
-        noised = counts + self._std * self._draw.standard_normal((2, bins)).sum(axis=0)
-        estimates = self._question.read(sums, self._std**2, noised, 2 * self._std**2 * np.eye(bins))
-        return {name: figure_of(estimates, place) for place, name in enumerate((SLOPE, IN_THE_LARGE))}
+        return answered(self._question, sigmoid(logits), outcome, self._std, self._draw)
+
+
+def answered(
+    question: Recalibration, p: Floats, outcome: Floats, std: float, draw: np.random.Generator
+) -> dict[str, WindowFigure]:
+    """Return the figures of one window. std: of the noise in every sum and count."""
+    bins = len(question.ends) - 1
+    sums = question.vectors(p, outcome).sum(axis=0) + std * draw.standard_normal(2)
+    places = np.searchsorted(question.ends[1:-1], p, side="right") + bins * outcome.astype(int)
+    counts = np.bincount(places, minlength=2 * bins).reshape(2, bins) + std * draw.standard_normal((2, bins))
+    estimates = question.read(sums, std**2, counts, std**2 * np.eye(bins))
+    return {name: figure_of(estimates, place) for place, name in enumerate((SLOPE, IN_THE_LARGE))}
 
 
 def figure_of(estimates: Estimates, place: int) -> WindowFigure:

@@ -2,21 +2,21 @@
 
     python -m research.monitoring.uneven [--runs 2000] [--epsilon 0.25] [--patients 4000]
 
-The errors of slope and calibration in the large take logits as evenly spread within a bin. Here every model is right,
-and its predictions lie at the ends of the bins, where the error is most off, or far apart. Every line has its seed.
+The derivatives of slope and calibration in the large take logits as evenly spread within a bin. Here every model is
+right, and its predictions lie at the ends of the bins, where that is most off, or far apart. Every line has its seed.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from research.monitoring.power import EDGES, WEIGHT, figure_of, monitoring, noise_for
-from study_protocol.queries.evaluation.calibration import IN_THE_LARGE, SLOPE, Recalibration
+from research.monitoring.power import EDGES, WEIGHT, answered, monitoring, noise_for
+from study_protocol.queries.evaluation.calibration import Recalibration
 from study_protocol.study.control_chart import alarms_of
 
 Floats = NDArray[np.float64]
@@ -25,33 +25,40 @@ WINDOWS = 4
 SHARES = (0.3, 0.25, 0.2, 0.2, 0.05)
 
 
-def of_values(*values: float) -> Draw:
-    return lambda draw, patients: draw.choice(values, patients, p=SHARES)
+def of_values(*values: float, shares: Sequence[float] = SHARES) -> Draw:
+    return lambda draw, patients: draw.choice(values, patients, p=shares)
 
 
+UPPER, LOWER = (*(end - 1e-6 for end in EDGES), 0.95), (0.001, *EDGES)
 CASES: dict[str, Draw] = {
-    "upper ends": of_values(*(end - 1e-6 for end in EDGES), 0.95),
-    "lower ends": of_values(0.001, *EDGES),
+    "upper ends": of_values(*UPPER),
+    "lower ends": of_values(*LOWER),
+    "half upper, half lower ends": of_values(*UPPER, *LOWER, shares=[share / 2 for share in (*SHARES, *SHARES)]),
+    "0.22 and 0.45, lower ends": of_values(0.22, 0.45, shares=(0.7, 0.3)),
+    "0.04 and 0.45, upper ends": of_values(0.04 - 1e-6, 0.45 - 1e-6, shares=(0.8, 0.2)),
+    "0.1 and 0.22, upper ends": of_values(0.1 - 1e-6, 0.22 - 1e-6, shares=(0.5, 0.5)),
+    "0.02 and 0.95": of_values(0.02, 0.95, shares=(0.8, 0.2)),
     "Beta(0.3, 1.5)": lambda draw, patients: draw.beta(0.3, 1.5, patients),
 }
 
 
-def line(name: str, runs: int, patients: int, noise: float, seed: int) -> str:
+def false_alarms(name: str, runs: int, patients: int, noise: float, seed: int) -> Floats:
+    """Return the years with an alarm, of `runs`, against slope 1 and against the first window, shape (2,)."""
     draw, rules = np.random.default_rng(seed), [monitoring("calibrated"), monitoring("first-window")]
-    question, bins = Recalibration(WEIGHT, 0.2, (0.0, *EDGES, 1.0)), len(EDGES) + 1
+    question = Recalibration(WEIGHT, 0.2, (0.0, *EDGES, 1.0))
     std, alarmed = noise * math.sqrt(1 + WEIGHT**2), np.zeros(2)
     for _ in range(runs):
         windows = {}
         for number in range(1, WINDOWS + 1):
             p = CASES[name](draw, patients)
-            sums = question.vectors(p, (draw.random(patients) < p).astype(float)).sum(axis=0)
-            counts = np.bincount(np.searchsorted(EDGES, p, side="right"), minlength=bins)
-            noised = counts + std * draw.standard_normal((2, bins)).sum(axis=0)
-            sums = sums + std * draw.standard_normal(2)
-            estimates = question.read(sums, std**2, noised, 2 * std**2 * np.eye(bins))
-            windows[number] = {each: figure_of(estimates, place) for place, each in enumerate((SLOPE, IN_THE_LARGE))}
+            outcome = (draw.random(patients) < p).astype(float)
+            windows[number] = answered(question, p, outcome, std, draw)
         alarmed += [bool(alarms_of(rule, windows)) for rule in rules]
-    first, second = 100 * alarmed / runs
+    return alarmed
+
+
+def line(name: str, runs: int, patients: int, noise: float, seed: int) -> str:
+    first, second = 100 * false_alarms(name, runs, patients, noise, seed) / runs
     return f"| {name} | {first:.1f} | {second:.1f} |"
 
 

@@ -3,9 +3,9 @@
 Everything is read off published answers, so that it has no cost. A window's figure and its error, noise and sampling
 together, are nearly normal. The statistic is the mean of the last two windows, weighted by their precision, over its
 standard error. All statistics of a year stay within ±c with probability at least Π P(|Z| ≤ c), at any correlation
-(Šidák 1967), which gives c. The errors take predictions as evenly spread within the bins
-(`research.monitoring.uneven` has what comes of others). The slope takes nine tenths of the false alarms, as it is what
-drifts unseen. Calibration in the large has the rest.
+(Šidák 1967), which gives c. The errors hold wherever a calibrated model's predictions lie in their bins
+(`research.monitoring.uneven`). The slope takes nine tenths of the false alarms, as it is what drifts unseen.
+Calibration in the large has the rest.
 """
 
 from __future__ import annotations

@@ -163,9 +163,7 @@ def read_scores(
 
 
 def _recalibration(scores: ScoreHistogram, recalibration: Recalibration, sums: Floats) -> AnswerTable:
-    estimates = recalibration.read(
-        sums, scores.variance, scores.raw.sum(axis=0), 2 * scores.variance * scores.covariance
-    )
+    estimates = recalibration.read(sums, scores.variance, scores.raw, scores.variance * scores.covariance)
     return recalibration_table(EVERYBODY, estimates, float(scores.fitted.sum()))
 
 
