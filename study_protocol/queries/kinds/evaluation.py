@@ -57,7 +57,7 @@ class Evaluation(BaseQuestion):
              `centred` it has e² - ½ in place of e²: Δ = √3.25, because e² + (e² - ½)² ≤ 5/4 (module `centred`)
 
     With `calibration` w, binary has two numbers more, of norm w at most: Δ = √(levels + w²) (module
-    `evaluation.calibration`).
+    `calibration`).
 
     Several partitions (`apart`): Δ is √partitions times that. A patient whose prediction or outcome cannot be used is
     counted in the last cell alone. Such a value is a prediction that is not a number, an outcome that is not finite, or

@@ -25,19 +25,24 @@ _CALL = re.compile(r"^(?:[\w.]+ = )?((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)\(.*\)(?:\.
 _WORD = re.compile(r"^[a-z][a-z0-9]*(?:[_-][a-z0-9]+)+$")
 # Groups of entry points in a package's pyproject.toml.
 _GROUPS = {"wardround.tasks", "wardround.backbones"}
-# Words of other programs and of this one's past: Opacus and dp_accounting, the papers, PostgreSQL, Keycloak, examples.
+# Words of other programs and of this one's past: Opacus and dp_accounting, the papers, PostgreSQL, Keycloak, NVFlare,
+# InterpretML, examples.
 _FOREIGN_WORDS = frozenset(
     """
     target_epsilon clipping_norm guaranteed_noise_std sample_rate num_shares reconstruction_threshold
     get_noise_multiplier eps_delta_calibrator archive_timeout synchronous_standby_names pg_wal length-of-stay
     wardround_rounds_total wardround_session_failures_total pinned_roster unknown-graph smartnoise-synth
-    wardround-dedicated importlib-metadata
+    wardround-dedicated importlib-metadata to_jsonable
+    apply_filters before_task_sent_cb control_flow default_scope result_received_cb task_data_filters task_done_cb
+    task_result_filters
     """.split()  # noqa: SIM905 - a list of words is easier to read
 )
 _FOREIGN_CALLS = {
     *("get_delta", "get_approxDP", "ExactGaussianMechanism", "pytest.param"),
     # FHIRPath's.
     *("getReferenceKey", "today"),
+    # InterpretML's and NVFlare's.
+    *("ExplainableBoostingClassifier", "DXOFilter.process_dxo"),
 }
 _FOREIGN = re.compile(r"^(?:torch|nn|numpy|np|pandas|PIL|functional|random|jax|opacus|flwr|hashlib|datetime)\b")
 
