@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from research.monitoring.power import EDGES, WEIGHT, answered, monitoring, noise_for
+from research.monitoring.power import EDGES, WEIGHT, Windows, answered, monitoring, noise_for
 from study_protocol.queries.evaluation.calibration import Recalibration
 from study_protocol.study.control_chart import alarms_of
 
@@ -62,6 +62,14 @@ def line(name: str, runs: int, patients: int, noise: float, seed: int) -> str:
     return f"| {name} | {first:.1f} | {second:.1f} |"
 
 
+def miscalibrated(runs: int, patients: int, noise: float, slope: float, shift: float, seed: int) -> float:
+    """Return the share of years with an alarm against the first window, of a model that is off alike all the time."""
+    windows, rule = Windows(0.2, 0.85, patients, noise, seed), monitoring("first-window")
+    intercept = windows.intercept(slope) + shift
+    years = ({number: windows.figures(slope, intercept) for number in range(1, WINDOWS + 1)} for _ in range(runs))
+    return sum(bool(alarms_of(rule, year)) for year in years) / runs
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=2000)
@@ -72,6 +80,10 @@ def main() -> None:
     print("| predictions | false alarms a year, calibrated % | first-window % |")
     for seed, name in enumerate(CASES):
         print(line(name, options.runs, options.patients, noise, seed), flush=True)
+    print("| slope, intercept of a model that does not drift | first-window % |")
+    for seed, (slope, shift) in enumerate([(0.7, 0.0), (0.7, -0.7)]):
+        share = miscalibrated(options.runs, options.patients, noise, slope, shift, seed)
+        print(f"| {slope}, {shift} | {100 * share:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -156,9 +156,11 @@ def rule_in_words(monitoring: MonitoringSettings) -> str:
     """Return the rule of the alarm in one sentence."""
     slope, large = (limit_of(monitoring, measure) for measure in SHARES)
     against = "slope 1 and intercept 0" if monitoring.reference == "calibrated" else "the first window"
+    # The errors are those of a calibrated model, whatever the chart is held against.
+    condition = "" if monitoring.reference == "calibrated" else ", if the model was calibrated in the first window"
     return (
         f"Alarm: the mean of the last two windows is more than {slope:.2f} standard errors (slope) or {large:.2f} (in "
-        f"the large) away from {against}. False alarms: at most {100 * monitoring.false_alarms:g} % a year."
+        f"the large) away from {against}. False alarms: at most {100 * monitoring.false_alarms:g} % a year{condition}."
     )
 
 

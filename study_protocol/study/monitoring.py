@@ -67,7 +67,8 @@ class MonitoringSettings(Message):
         description="what later windows are held against: slope 1 and intercept 0, or the first window",
     )
     false_alarms: Annotated[Probability, Field(ge=0.001, le=0.5)] = Field(
-        default=0.05, description="the most that the probability of a false alarm is in a year without a drift"
+        default=0.05,
+        description="the highest probability of a false alarm in a year without a drift, of a calibrated model",
     )
     question: MonitoringQuestion = Field(description="what is asked about every window")
 
